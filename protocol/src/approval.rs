@@ -1,0 +1,337 @@
+//! Approvals: durable questions to a person, pushed as events, answered by a call. The first valid answer wins.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::{ApprovalId, CallId, Digest, SessionId};
+use crate::mode::Mode;
+use crate::time::Timestamp;
+
+/// A pending approval, whole: what a person needs to see to answer it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Approval {
+    pub approval_id: ApprovalId,
+    #[serde(flatten)]
+    pub subject: Subject,
+    /// One line for lists. May be cut; `subject` never is.
+    pub title: String,
+    /// A closed set. Anything else is refused.
+    pub choices: Vec<Choice>,
+    /// Digest of everything shown. An answer must repeat it.
+    pub digest: Digest,
+    /// After this moment it settles as refused. Absent: it waits for ever.
+    pub expires_at: Option<Timestamp>,
+    pub requested_at: Timestamp,
+}
+
+/// What is asked, by kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum Subject {
+    /// May this call run?
+    Tool { tool: ToolSubject },
+    /// May this plan be carried out?
+    Plan { plan: PlanSubject },
+    /// The agent asks a person something.
+    Question { question: QuestionSubject },
+}
+
+impl Subject {
+    #[must_use]
+    pub fn kind(&self) -> ApprovalKind {
+        match self {
+            Subject::Tool { .. } => ApprovalKind::Tool,
+            Subject::Plan { .. } => ApprovalKind::Plan,
+            Subject::Question { .. } => ApprovalKind::Question,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum ApprovalKind {
+    Tool,
+    Plan,
+    Question,
+}
+
+impl ApprovalKind {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ApprovalKind::Tool => "tool",
+            ApprovalKind::Plan => "plan",
+            ApprovalKind::Question => "question",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ToolSubject {
+    pub call_id: CallId,
+    pub tool: String,
+    /// The arguments exactly as they will run.
+    pub input: Value,
+    pub cwd: String,
+    /// What the call would do, one line each: `write /home/u/api/src/lib.rs`, `run cargo test`.
+    pub effects: Vec<String>,
+    /// `plan`, `workspace` or `off`. `off` means: with your full rights.
+    pub confinement: Option<String>,
+    /// Why the gate asks: a reason code.
+    pub reason: String,
+    /// For edits: what would change, as a unified diff.
+    pub diff: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct PlanSubject {
+    pub path: String,
+    /// Digest of `content`. An answer must name it.
+    pub revision: Digest,
+    pub content: String,
+    /// Unified diff from the revision presented before in this cycle, if there was one.
+    pub diff: Option<String>,
+    pub cycle: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct QuestionSubject {
+    pub call_id: CallId,
+    pub questions: Vec<Question>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Question {
+    pub question: String,
+    /// Offered answers. Free text is always possible.
+    #[serde(default)]
+    pub options: Vec<QuestionOption>,
+    /// Whether several options may be taken.
+    #[serde(default)]
+    pub multi_select: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct QuestionOption {
+    pub label: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Choice {
+    pub id: ChoiceId,
+    pub label: String,
+    /// The session's mode once this choice is taken.
+    pub mode_after: Mode,
+}
+
+/// Every choice that any approval offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum ChoiceId {
+    /// tool: run this call once.
+    AllowOnce,
+    /// tool: do not run. With feedback the turn goes on, without it ends.
+    Deny,
+    /// plan: forget the conversation, keep the plan, edit without asking.
+    ClearAndExecute,
+    /// plan: keep the conversation, edit without asking.
+    Execute,
+    /// plan: back to the mode from before planning.
+    ManualExecute,
+    /// plan: stay in plan mode.
+    KeepPlanning,
+    /// question: here are the answers.
+    Answer,
+    /// question: no answer.
+    Decline,
+}
+
+impl ChoiceId {
+    pub const ALL: [ChoiceId; 8] = [
+        ChoiceId::AllowOnce,
+        ChoiceId::Deny,
+        ChoiceId::ClearAndExecute,
+        ChoiceId::Execute,
+        ChoiceId::ManualExecute,
+        ChoiceId::KeepPlanning,
+        ChoiceId::Answer,
+        ChoiceId::Decline,
+    ];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ChoiceId::AllowOnce => "allowOnce",
+            ChoiceId::Deny => "deny",
+            ChoiceId::ClearAndExecute => "clearAndExecute",
+            ChoiceId::Execute => "execute",
+            ChoiceId::ManualExecute => "manualExecute",
+            ChoiceId::KeepPlanning => "keepPlanning",
+            ChoiceId::Answer => "answer",
+            ChoiceId::Decline => "decline",
+        }
+    }
+}
+
+/// A remark on some lines of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Comment {
+    /// First line remarked on, counted from 1.
+    pub start_line: u32,
+    /// Last line remarked on, inclusive.
+    pub end_line: u32,
+    /// The remarked text as the person saw it.
+    pub quote: String,
+    pub text: String,
+}
+
+/// `approval/respond`. Errors: `notFound`; `approvalSettled` (who, what, when); `stale` (digest or revision changed,
+/// carries the current approval); `refused` (a program answered what only a person may); `invalidInput`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RespondParams {
+    pub approval_id: ApprovalId,
+    /// One of the approval's choices.
+    pub choice: ChoiceId,
+    /// The digest that the approval carried.
+    pub digest: Digest,
+    /// plan: the revision that was shown. Required there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<Digest>,
+    /// Goes to the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<String>,
+    /// plan: remarks on lines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comments: Vec<Comment>,
+    /// plan: another mode than the choice's own. Not `plan`, not with `keepPlanning`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// plan: the person's own version, written as a new revision first; the choice then applies to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited_plan: Option<String>,
+    /// question: one entry a question, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RespondResult {
+    /// Always `accepted`.
+    pub status: String,
+    pub mode_now: Mode,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalListParams {
+    /// Only this session's. Absent: every session's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+}
+
+/// A pending approval together with the session it belongs to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingApproval {
+    pub session_id: SessionId,
+    pub handle: String,
+    pub cwd: String,
+    pub mode: Mode,
+    #[serde(flatten)]
+    pub approval: Approval,
+}
+
+/// Oldest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalListResult {
+    pub approvals: Vec<WaitingApproval>,
+}
+
+/// `approval/get`. Errors: `notFound`, `approvalSettled`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalGetParams {
+    pub approval_id: ApprovalId,
+}
+
+/// Who did something: settled an approval, changed a mode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct By {
+    /// `user:<uid>`, or `agentd` for what the daemon did by itself.
+    pub principal: String,
+    /// The client's name from `initialize`, or why the daemon did it.
+    pub client: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choice_names_agree_with_the_wire() {
+        for choice in ChoiceId::ALL {
+            assert_eq!(serde_json::to_value(choice).unwrap(), choice.name());
+        }
+    }
+
+    #[test]
+    fn an_approval_is_flat_on_the_wire_and_round_trips() {
+        let session = SessionId::generate();
+        let approval = Approval {
+            approval_id: ApprovalId::generate(session),
+            subject: Subject::Plan {
+                plan: PlanSubject {
+                    path: "/p.md".into(),
+                    revision: Digest::from_bytes([1; 32]),
+                    content: "# Plan".into(),
+                    diff: None,
+                    cycle: 1,
+                },
+            },
+            title: "Plan".into(),
+            choices: vec![],
+            digest: Digest::from_bytes([2; 32]),
+            expires_at: None,
+            requested_at: Timestamp::from_unix_ms(0),
+        };
+        let value = serde_json::to_value(&approval).unwrap();
+        assert_eq!(value["kind"], "plan");
+        assert_eq!(value["plan"]["content"], "# Plan");
+        assert!(value["expiresAt"].is_null());
+        assert_eq!(serde_json::from_value::<Approval>(value).unwrap(), approval);
+    }
+}
