@@ -1,0 +1,145 @@
+//! Reads the user's settings file. Never fails: what cannot be read is told and stays at its default.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use super::section::{Section, Source};
+use super::{
+    Dialect, Loaded, Notice, NoticeCode, PermissionRules, Permissions, PlanShell, PlanVerify,
+    ProviderSettings, Settings,
+};
+
+/// No settings file of a person is longer.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Reads a settings file; a missing one gives the defaults.
+#[must_use]
+pub fn load(path: &Path) -> Loaded {
+    match read(path) {
+        Ok(Some(text)) => parse(path, &text),
+        Ok(None) => Loaded::default(),
+        Err(error) => unreadable(format!("{}: cannot be read: {error}", path.display())),
+    }
+}
+
+/// A file that the user names on the command line, as text.
+///
+/// # Errors
+/// It is missing, no regular file, over 1 MiB, or no text.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    read(path)?
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{} does not exist", path.display())))
+}
+
+fn read(path: &Path) -> io::Result<Option<String>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    // A pipe would never end, and a device never be a settings file.
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = String::new();
+    file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other("it is over 1 MiB"));
+    }
+    Ok(Some(text))
+}
+
+/// The whole file is passed over. It may have held deny rules, so they close.
+fn unreadable(why: String) -> Loaded {
+    let settings = Settings { permissions: Permissions::Unreadable(why.clone()), ..Settings::default() };
+    let notices =
+        vec![Notice { code: NoticeCode::UnreadableFile, text: why.clone() }, unreadable_rules(&why)];
+    Loaded { settings, notices }
+}
+
+fn unreadable_rules(why: &str) -> Notice {
+    let text = format!("{why}. Until this is mended, every call that could change something is denied");
+    Notice { code: NoticeCode::UnreadableRules, text }
+}
+
+fn parse(path: &Path, text: &str) -> Loaded {
+    let mut source = Source::new(path, text);
+    let table = match DeTable::parse(text) {
+        Ok(table) => table.into_inner(),
+        Err(error) => {
+            // Its message and place only: the parser would also quote the line, which may hold a key.
+            let span = error.span().unwrap_or(0..0);
+            return unreadable(source.at(&span, &format!("the file cannot be parsed: {}", error.message())));
+        }
+    };
+    let mut settings = read_settings(Section::root(&mut source, table));
+    let (mut notices, rules_doubt) = source.finish();
+    if let Some(why) = rules_doubt {
+        notices.push(unreadable_rules(&why));
+        settings.permissions = Permissions::Unreadable(why);
+    }
+    Loaded { settings, notices }
+}
+
+fn read_settings(mut root: Section<'_, '_, '_>) -> Settings {
+    let mut settings = Settings::default();
+    settings.model = root.text("model");
+    settings.mode =
+        root.parsed("mode", |text| text.parse().map_err(|_| mode_wanted())).unwrap_or(settings.mode);
+    root.table("providers").each_table(|name, section| {
+        settings.providers.insert(name.to_owned(), read_provider(section));
+    });
+
+    let mut plan = root.table("plan");
+    let shells = [("deny", PlanShell::Deny), ("confined", PlanShell::Confined)];
+    settings.plan.shell = plan.choice("shell", &shells).unwrap_or_default();
+    let verifies = [("off", PlanVerify::Off), ("report", PlanVerify::Report), ("loop", PlanVerify::Loop)];
+    settings.plan.verify = plan.choice("verify", &verifies).unwrap_or_default();
+    plan.finish();
+
+    let mut permissions = root.table("permissions");
+    settings.permissions = Permissions::Rules(PermissionRules {
+        deny: permissions.closing_rules("deny"),
+        ask: permissions.closing_rules("ask"),
+        allow: permissions.texts("allow").unwrap_or_default(),
+        allow_bypass: permissions.flag("allow_bypass").unwrap_or_default(),
+    });
+    permissions.finish();
+
+    let mut shell = root.table("shell");
+    settings.shell.env = shell.texts("env").unwrap_or_default();
+    shell.finish();
+
+    root.finish();
+    settings
+}
+
+fn mode_wanted() -> String {
+    let names = agentd_protocol::Mode::ALL.map(|mode| format!("\"{mode}\""));
+    format!("one of {}", names.join(", "))
+}
+
+fn read_provider(mut section: Section<'_, '_, '_>) -> ProviderSettings {
+    let settings = ProviderSettings {
+        dialect: section.parsed("dialect", |text| {
+            text.parse::<Dialect>().map_err(|_| {
+                format!("one of {}", Dialect::ALL.map(|dialect| format!("\"{}\"", dialect.name())).join(", "))
+            })
+        }),
+        base_url: section.parsed("base_url", |text| {
+            if text.starts_with("https://") || text.starts_with("http://") {
+                Ok(text.trim_end_matches('/').to_owned())
+            } else {
+                Err("a URL that begins with https:// or http://".to_owned())
+            }
+        }),
+        api_key_env: section.text("api_key_env"),
+        api_key_file: section.text("api_key_file").map(PathBuf::from),
+        api_key_command: section.text("api_key_command"),
+        idle_timeout_s: section.seconds("idle_timeout_s"),
+    };
+    section.finish();
+    settings
+}

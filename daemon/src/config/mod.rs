@@ -1,0 +1,135 @@
+//! The user's settings. A mistake in the file disables what it is in and nothing else, and is told with file, line and
+//! reason. The rules that deny are the exception: if they cannot be read, nothing with effects runs.
+
+mod load;
+mod providers;
+mod section;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use agentd_protocol::Mode;
+
+pub use load::{load, read_text};
+pub use providers::{Dialect, ProviderSettings, is_provider_name};
+
+/// All settings, each at its default if the file does not name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `provider/model`; absent: chosen by the keys that are found.
+    pub model: Option<String>,
+    pub mode: Mode,
+    pub providers: BTreeMap<String, ProviderSettings>,
+    pub plan: PlanSettings,
+    pub permissions: Permissions,
+    pub shell: ShellSettings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            model: None,
+            mode: Mode::Default,
+            providers: BTreeMap::new(),
+            plan: PlanSettings::default(),
+            permissions: Permissions::Rules(PermissionRules::default()),
+            shell: ShellSettings::default(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanSettings {
+    pub shell: PlanShell,
+    pub verify: PlanVerify,
+}
+
+/// Commands in plan mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlanShell {
+    #[default]
+    Deny,
+    /// In the kernel profile `plan`.
+    Confined,
+}
+
+/// What happens after a plan was carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlanVerify {
+    Off,
+    #[default]
+    Report,
+    /// Deviations lead back into plan mode, at most twice.
+    Loop,
+}
+
+/// The rules of the user's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Permissions {
+    Rules(PermissionRules),
+    /// There may be deny rules that could not be read: every call with effects is denied, with the reason
+    /// `rule.unreadable`, until the file is mended.
+    Unreadable(String),
+}
+
+impl Permissions {
+    /// Whether `bypassPermissions` may be used. Never while the rules cannot be read.
+    #[must_use]
+    pub fn allow_bypass(&self) -> bool {
+        matches!(self, Permissions::Rules(PermissionRules { allow_bypass: true, .. }))
+    }
+}
+
+/// Rules as they were written; the gate knows what they mean.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PermissionRules {
+    pub deny: Vec<String>,
+    pub ask: Vec<String>,
+    pub allow: Vec<String>,
+    pub allow_bypass: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShellSettings {
+    /// Names of further variables that a client's environment may bring into a session.
+    pub env: Vec<String>,
+}
+
+/// Settings and what is wrong with their file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    pub settings: Settings,
+    pub notices: Vec<Notice>,
+}
+
+/// One mistake, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    pub code: NoticeCode,
+    /// File, line, what is wrong, what to do. Never a value: it may be a key.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoticeCode {
+    UnknownKey,
+    BadValue,
+    /// The whole file is passed over.
+    UnreadableFile,
+    /// Rules that cannot be read, so that nothing with effects runs.
+    UnreadableRules,
+}
+
+impl NoticeCode {
+    /// As clients see it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NoticeCode::UnknownKey => "config.unknownKey",
+            NoticeCode::BadValue => "config.badValue",
+            NoticeCode::UnreadableFile => "config.unreadable",
+            NoticeCode::UnreadableRules => "rule.unreadable",
+        }
+    }
+}

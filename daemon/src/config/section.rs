@@ -1,0 +1,248 @@
+//! One table of a settings file while it is read: typed access key by key, and a notice for all that does not fit.
+
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{Notice, NoticeCode};
+
+/// The file being read, and what has been found wrong with it.
+pub(super) struct Source<'a> {
+    path: &'a Path,
+    text: &'a str,
+    /// Each with the place it is about, since tables are not read in the order of the file.
+    notices: Vec<(usize, Notice)>,
+    /// The first reason to believe that rules are not as the user meant them.
+    rules_doubt: Option<String>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(path: &'a Path, text: &'a str) -> Self {
+        Self { path, text, notices: Vec::new(), rules_doubt: None }
+    }
+
+    /// All notices in the order of the file, and the reason to doubt the rules.
+    pub(super) fn finish(mut self) -> (Vec<Notice>, Option<String>) {
+        self.notices.sort_by_key(|(offset, _)| *offset);
+        (self.notices.into_iter().map(|(_, notice)| notice).collect(), self.rules_doubt)
+    }
+
+    fn tell(&mut self, span: &Range<usize>, code: NoticeCode, what: &str) {
+        let text = self.at(span, what);
+        self.notices.push((span.start, Notice { code, text }));
+    }
+
+    /// `file:line: what`.
+    pub(super) fn at(&self, span: &Range<usize>, what: &str) -> String {
+        let before = self.text.get(..span.start).unwrap_or_default();
+        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        format!("{}:{line}: {what}", self.path.display())
+    }
+
+    fn bad_value(&mut self, span: &Range<usize>, what: &str) {
+        self.tell(span, NoticeCode::BadValue, what);
+    }
+
+    fn doubt_rules(&mut self, span: &Range<usize>, what: &str) {
+        let text = self.at(span, what);
+        self.rules_doubt.get_or_insert(text);
+    }
+}
+
+/// Keys that hold rules, or did if they were spelt right.
+const RULE_KEYS: [&str; 3] = ["permissions", "deny", "ask"];
+
+/// What people call the key itself.
+const KEYS: [&str; 5] = ["api_key", "apikey", "key", "secret", "token"];
+
+pub(super) struct Section<'s, 'a, 't> {
+    pub(super) source: &'s mut Source<'a>,
+    table: Option<DeTable<'t>>,
+    /// `plan.`, or empty for the file itself.
+    prefix: String,
+    known: Vec<&'static str>,
+}
+
+impl<'s, 'a, 't> Section<'s, 'a, 't> {
+    pub(super) fn root(source: &'s mut Source<'a>, table: DeTable<'t>) -> Self {
+        Self { source, table: Some(table), prefix: String::new(), known: Vec::new() }
+    }
+
+    fn take(&mut self, key: &'static str) -> Option<Spanned<DeValue<'t>>> {
+        self.known.push(key);
+        self.table.as_mut()?.remove(key)
+    }
+
+    fn full(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    fn wrong(&mut self, key: &str, span: &Range<usize>, wanted: &str) {
+        let full = self.full(key);
+        self.source.bad_value(span, &format!("`{full}` must be {wanted}; its default is used"));
+    }
+
+    /// A text that `parse` accepts; it says what is wanted otherwise.
+    pub(super) fn parsed<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = self.take(key)?;
+        let problem = match value.get_ref() {
+            DeValue::String(text) => match parse(text) {
+                Ok(parsed) => return Some(parsed),
+                Err(problem) => problem,
+            },
+            _ => "a text in quotes".to_owned(),
+        };
+        self.wrong(key, &value.span(), &problem);
+        None
+    }
+
+    pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
+        self.parsed(key, |text| match text.trim() {
+            "" => Err("a text that is not empty".to_owned()),
+            text => Ok(text.to_owned()),
+        })
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
+        self.parsed(key, |text| {
+            choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice).ok_or_else(|| {
+                let names: Vec<String> = choices.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+                format!("one of {}", names.join(", "))
+            })
+        })
+    }
+
+    pub(super) fn flag(&mut self, key: &'static str) -> Option<bool> {
+        let value = self.take(key)?;
+        if let DeValue::Boolean(flag) = value.get_ref() {
+            return Some(*flag);
+        }
+        self.wrong(key, &value.span(), "true or false");
+        None
+    }
+
+    /// A whole number of seconds, at least one.
+    pub(super) fn seconds(&mut self, key: &'static str) -> Option<u64> {
+        let value = self.take(key)?;
+        let number = match value.get_ref() {
+            DeValue::Integer(number) => number.as_str().parse::<u64>().ok().filter(|seconds| *seconds > 0),
+            _ => None,
+        };
+        if number.is_none() {
+            self.wrong(key, &value.span(), "a whole number of seconds, at least 1");
+        }
+        number
+    }
+
+    pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
+        let value = self.take(key)?;
+        let texts = as_texts(value.get_ref());
+        if texts.is_none() {
+            self.wrong(key, &value.span(), "a list of texts");
+        }
+        texts
+    }
+
+    /// A list of rules that narrow. If it cannot be read, no rule is trusted.
+    pub(super) fn closing_rules(&mut self, key: &'static str) -> Vec<String> {
+        let Some(value) = self.take(key) else { return Vec::new() };
+        as_texts(value.get_ref()).unwrap_or_else(|| {
+            let full = self.full(key);
+            self.source.doubt_rules(&value.span(), &format!("`{full}` must be a list of texts"));
+            Vec::new()
+        })
+    }
+
+    /// A table below this one. If it is something else, it reads as empty.
+    pub(super) fn table(&mut self, key: &'static str) -> Section<'_, 'a, 't> {
+        let table = self.take(key).and_then(|value| {
+            let span = value.span();
+            match value.into_inner() {
+                DeValue::Table(table) => Some(table),
+                _ if key == "permissions" => {
+                    self.source.doubt_rules(&span, "`permissions` must be a table");
+                    None
+                }
+                _ => {
+                    self.wrong(key, &span, "a table");
+                    None
+                }
+            }
+        });
+        let prefix = format!("{}{key}.", self.prefix);
+        Section { source: self.source, table, prefix, known: Vec::new() }
+    }
+
+    /// All entries of this table as tables of their own.
+    pub(super) fn each_table(mut self, mut read: impl FnMut(&str, Section<'_, 'a, 't>)) {
+        for (name, value) in self.table.take().into_iter().flatten() {
+            let span = value.span();
+            let name = name.into_inner();
+            if !super::is_provider_name(&name) {
+                let what = format!(
+                    "a name under `{}` has 1 to 64 of a-z, 0-9, - and _; this one is passed over",
+                    self.prefix.trim_end_matches('.')
+                );
+                self.source.bad_value(&span, &what);
+                continue;
+            }
+            let DeValue::Table(table) = value.into_inner() else {
+                self.wrong(&name, &span, "a table");
+                continue;
+            };
+            let prefix = format!("{}{name}.", self.prefix);
+            read(&name, Section { source: self.source, table: Some(table), prefix, known: Vec::new() });
+        }
+    }
+
+    /// Tells of every key that nobody asked for.
+    pub(super) fn finish(mut self) {
+        for (key, _) in self.table.take().into_iter().flatten() {
+            let nearest = nearest(key.get_ref(), &self.known);
+            // Somebody who misspelt `deny` meant to forbid something.
+            let is_rule = RULE_KEYS.contains(&key.get_ref().as_ref())
+                || nearest.is_some_and(|nearest| RULE_KEYS.contains(&nearest));
+            let mut what = format!("unknown key `{}`", self.full(&show(key.get_ref())));
+            if self.prefix.starts_with("providers.") && KEYS.contains(&key.get_ref().as_ref()) {
+                what.push_str("; keys do not belong here, store it with: agentctl key add");
+            } else if let Some(nearest) = nearest {
+                what.push_str(&format!("; did you mean `{}`?", self.full(nearest)));
+            }
+            if is_rule {
+                self.source.doubt_rules(&key.span(), &what);
+            } else {
+                self.source.tell(&key.span(), NoticeCode::UnknownKey, &what);
+            }
+        }
+    }
+}
+
+fn as_texts(value: &DeValue<'_>) -> Option<Vec<String>> {
+    let DeValue::Array(items) = value else { return None };
+    items
+        .iter()
+        .map(|item| match item.get_ref() {
+            DeValue::String(text) => Some(text.clone().into_owned()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The key that was probably meant.
+fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    // Case and hyphens are what people get wrong most.
+    let plain = key.to_lowercase().replace('-', "_");
+    similar::get_close_matches(plain.as_str(), known, 1, 0.7).first().copied()
+}
+
+/// A key from the file, short and without control characters.
+fn show(key: &str) -> String {
+    key.chars().take(64).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

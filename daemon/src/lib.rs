@@ -1,0 +1,11 @@
+//! agentd: a per-user daemon that hosts coding-agent sessions.
+//!
+//! The modules are floors; a lower one never imports a higher one, and `tests/floors.rs` holds them to it. See
+//! ARCHITECTURE.md.
+
+// Floor 1: settings, keys, places, time, names.
+pub mod clock;
+pub mod config;
+pub mod ids;
+pub mod paths;
+pub mod secret;

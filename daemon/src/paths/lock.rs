@@ -1,0 +1,154 @@
+//! One daemon for one state folder: a kernel lock, held for life, so it is free again however the holder ended. Its
+//! content tells the next one who holds it; only the lock counts.
+
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::folders::io_error;
+use super::{Paths, PathsError};
+
+/// Held until dropped.
+#[derive(Debug)]
+pub struct StateLock {
+    file: File,
+}
+
+/// Who holds the lock, as far as is known: it may be just starting, or not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldBy {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The machine, for state folders on network disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    #[error("another agentd owns {}", .state.display())]
+    Held { state: PathBuf, by: HeldBy },
+    #[error(transparent)]
+    Paths(#[from] PathsError),
+}
+
+impl StateLock {
+    /// Takes the lock of a state folder and writes down who has it.
+    ///
+    /// # Errors
+    /// `Held`, or the lock file cannot be opened, locked or written.
+    pub fn acquire(paths: &Paths, version: &str) -> Result<Self, LockError> {
+        let path = paths.lock_file();
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(&path)
+            .map_err(io_error("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let by = read_holder(&mut file);
+                return Err(LockError::Held { state: paths.state_dir().to_owned(), by });
+            }
+            Err(TryLockError::Error(error)) => return Err(io_error("lock", &path)(error).into()),
+        }
+        let holder = HeldBy {
+            pid: Some(std::process::id()),
+            socket: Some(paths.socket().to_owned()),
+            version: Some(version.to_owned()),
+            host: rustix::system::uname().nodename().to_str().ok().map(str::to_owned),
+        };
+        write_holder(&file, &holder, &path)?;
+        Ok(Self { file })
+    }
+}
+
+impl Drop for StateLock {
+    fn drop(&mut self) {
+        // So that nobody is told of a holder that left. The lock itself goes with the file.
+        let _ = self.file.set_len(0);
+    }
+}
+
+fn write_holder(file: &File, holder: &HeldBy, path: &Path) -> Result<(), PathsError> {
+    let write = || -> io::Result<()> {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        let mut line = serde_json::to_vec(holder)?;
+        line.push(b'\n');
+        file.set_len(0)?;
+        file.write_all_at(&line, 0)
+    };
+    write().map_err(io_error("write", path))
+}
+
+/// Whatever can be made out: a broken text is no reason to doubt that the lock is held.
+fn read_holder(file: &mut File) -> HeldBy {
+    let mut text = String::new();
+    match file.take(64 << 10).read_to_string(&mut text) {
+        Ok(_) => serde_json::from_str(&text).unwrap_or_default(),
+        Err(_) => HeldBy::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Env;
+    use super::*;
+
+    fn paths(root: &Path) -> Paths {
+        let paths = Paths::resolve(&Env::from_vars([("HOME", root)]), Some(&root.join("sock"))).unwrap();
+        paths.prepare().unwrap();
+        paths
+    }
+
+    #[test]
+    fn the_second_is_told_who_is_first() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = paths(root.path());
+        let lock = StateLock::acquire(&paths, "1.2.3").unwrap();
+        let LockError::Held { by, .. } = StateLock::acquire(&paths, "9").unwrap_err() else {
+            panic!("not refused as held")
+        };
+        assert_eq!(by.pid, Some(std::process::id()));
+        assert_eq!(by.socket.as_deref(), Some(paths.socket()));
+        assert_eq!(by.version.as_deref(), Some("1.2.3"));
+        assert!(by.host.is_some());
+        drop(lock);
+        StateLock::acquire(&paths, "9").unwrap();
+    }
+
+    #[test]
+    fn what_a_dead_holder_wrote_does_not_hold() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = paths(root.path());
+        std::fs::write(paths.lock_file(), "{\"pid\":1,\"socket\":\"/x\",\"and\":\"much longer than ours\"}")
+            .unwrap();
+        let lock = StateLock::acquire(&paths, "1").unwrap();
+        let text = std::fs::read_to_string(paths.lock_file()).unwrap();
+        assert_eq!(serde_json::from_str::<HeldBy>(&text).unwrap().version.as_deref(), Some("1"));
+        std::fs::write(paths.lock_file(), "gar").unwrap();
+        let LockError::Held { by, .. } = StateLock::acquire(&paths, "2").unwrap_err() else {
+            panic!("not refused as held")
+        };
+        assert_eq!(by, HeldBy::default());
+        drop(lock);
+    }
+
+    #[test]
+    fn two_state_folders_have_two_locks() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let _one = StateLock::acquire(&paths(one.path()), "1").unwrap();
+        let _two = StateLock::acquire(&paths(two.path()), "1").unwrap();
+    }
+}
