@@ -9,3 +9,6 @@ pub mod config;
 pub mod ids;
 pub mod paths;
 pub mod secret;
+
+// Floor 2: what touches the world, and what decides.
+pub mod journal;

@@ -1,0 +1,282 @@
+//! A session's folder as the journal sees it: made, opened with its torn tail put aside, listed, removed.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::Doing as _;
+use super::file::JournalFile;
+use super::frame::{self, Decoded};
+use super::index::Index;
+use super::lines::{Lines, Text};
+use super::scan::scan;
+use super::storage::{Layer, Storage};
+use super::{Commit, Damage, FILE_NAME, JournalError, TornTail};
+
+/// Prefix of a folder that is being removed. No session's id begins with a dot.
+const REMOVED: &str = ".removed-";
+
+/// The folder of a session's blobs, inside its own.
+pub(super) const BLOBS: &str = "blobs";
+
+/// How much of a journal's end is read to find its last commit.
+const END: u64 = 64 << 10;
+
+/// The first and the last commit of a journal, for lists.
+#[derive(Debug)]
+pub struct Ends {
+    pub first: Option<Commit>,
+    /// Absent if no commit lies whole in the last 64 KiB.
+    pub last: Option<Commit>,
+    /// Size of the journal.
+    pub bytes: u64,
+}
+
+pub(super) fn sync_dir(dir: &Path) -> Result<(), JournalError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).doing("sync the folder", dir)
+}
+
+/// Makes a folder that only its owner can enter, whatever the umask. Its name is durable once the parent is synced.
+fn new_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(dir)?;
+    fs::set_permissions(dir, Permissions::from_mode(0o700))
+}
+
+/// Makes a folder that only its owner can enter, and makes its name durable.
+pub(super) fn make_dir(dir: &Path) -> Result<(), JournalError> {
+    match new_dir(dir) {
+        Ok(()) => dir.parent().map_or(Ok(()), sync_dir),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = dir.parent().ok_or(error).doing("make the folder", dir)?;
+            make_dir(parent)?;
+            make_dir(dir)
+        }
+        Err(error) => Err(error).doing("make the folder", dir),
+    }
+}
+
+/// Makes a new file, 0600 whatever the umask.
+pub(super) fn new_file(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(NO_FOLLOW)
+        .open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
+pub(super) fn create(layer: &dyn Layer, dir: &Path) -> Result<JournalFile, JournalError> {
+    make_dir(dir)?;
+    let path = dir.join(FILE_NAME);
+    let file = match new_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(JournalError::Exists { dir: dir.to_owned() });
+        }
+        other => Arc::new(other.doing("make the journal", &path)?),
+    };
+    let storage = layer.wrap(Arc::clone(&file), &path);
+    // A new session has blobs at once, so that their folder may share this sync.
+    let blobs = dir.join(BLOBS);
+    match new_dir(&blobs) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(error).doing("make the folder", &blobs);
+        }
+        _ => {}
+    }
+    // The empty file itself needs no sync: the first synced commit brings it along.
+    sync_dir(dir)?;
+    Ok(JournalFile::new(path, file, storage, Index::new(), 0, None))
+}
+
+pub(super) fn open(
+    layer: &dyn Layer,
+    dir: &Path,
+    each: &mut dyn FnMut(Commit),
+) -> Result<(JournalFile, Damage), JournalError> {
+    let path = dir.join(FILE_NAME);
+    let (file, mut read_only) = open_file(dir, &path)?;
+    let file = Arc::new(file);
+    let storage = layer.wrap(Arc::clone(&file), &path);
+    let size = storage.facts().doing("look at", &path)?.len;
+    let scan = scan(&file, size, each).doing("read", &path)?;
+
+    if let Some(version) = scan.newer {
+        read_only = Some(format!(
+            "a newer agentd wrote it (format {version}); install that version to go on with this session"
+        ));
+    }
+    let mut torn = None;
+    if scan.torn > 0 {
+        let mut tail = TornTail { bytes: scan.torn, kept_at: None };
+        if read_only.is_none() {
+            match put_aside(&file, storage.as_ref(), dir, scan.index.len) {
+                Ok(kept_at) => tail.kept_at = Some(kept_at),
+                Err(error) => {
+                    read_only = Some(format!("its unfinished last line could not be put aside ({error})"));
+                }
+            }
+        }
+        torn = Some(tail);
+    }
+    // What a killed daemon wrote may be acted on and shown from now on, so it should be on the disk. If it cannot be
+    // synced, nothing is known to be there.
+    let synced = if read_only.is_none() && storage.sync_data().is_ok() { scan.index.len } else { 0 };
+    let damage =
+        Damage { torn, bad_lines: scan.bad_lines, missing: scan.missing, read_only: read_only.clone() };
+    Ok((JournalFile::new(path, file, storage, scan.index, synced, read_only), damage))
+}
+
+/// Opens the file for writing, or where that is forbidden for reading, with the reason.
+fn open_file(dir: &Path, path: &Path) -> Result<(File, Option<String>), JournalError> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(NO_FOLLOW);
+    let (file, reason) = match options.clone().write(true).open(path) {
+        Ok(file) => (file, None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(JournalError::Missing { dir: dir.to_owned() });
+        }
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            let file = options.open(path).doing("open", path)?;
+            (file, Some(format!("it cannot be opened for writing ({error})")))
+        }
+        Err(error) => return Err(error).doing("open", path),
+    };
+    Ok((file, reason))
+}
+
+/// Copies everything from `offset` on into a file beside the journal, then cuts it off.
+fn put_aside(mut file: &File, storage: &dyn Storage, dir: &Path, offset: u64) -> io::Result<PathBuf> {
+    let (path, mut copy) = (1u32..)
+        .map(|n| dir.join(format!("torn-{offset}-{n}")))
+        .find_map(|path| match new_file(&path) {
+            Ok(copy) => Some(Ok((path, copy))),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+            Err(error) => Some(Err(error)),
+        })
+        .unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;
+    file.seek(SeekFrom::Start(offset))?;
+    io::copy(&mut file, &mut copy)?;
+    copy.sync_all()?;
+    File::open(dir)?.sync_all()?;
+    storage.set_len(offset)?;
+    storage.sync_all()?;
+    Ok(path)
+}
+
+/// Reads a little from both ends.
+pub(super) fn ends(dir: &Path) -> Result<Ends, JournalError> {
+    let path = dir.join(FILE_NAME);
+    let (file, bytes) = OpenOptions::new()
+        .read(true)
+        .custom_flags(NO_FOLLOW)
+        .open(&path)
+        .and_then(|file| file.metadata().map(|meta| (file, meta.len())))
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => JournalError::Missing { dir: dir.to_owned() },
+            _ => JournalError::Io { action: "open", path: path.clone(), source: error },
+        })?;
+    let first = first_commit(&file, bytes).doing("read", &path)?;
+    let last = last_commit(file, bytes).doing("read", &path)?;
+    Ok(Ends { first, last, bytes })
+}
+
+fn first_commit(file: &File, bytes: u64) -> io::Result<Option<Commit>> {
+    // A first line is short; only a strange one needs a second, longer look.
+    for end in [bytes.min(END), bytes] {
+        let mut lines = Lines::new(file, 0, end);
+        match lines.next()?.map(|line| line.text) {
+            Some(Text::Whole(text)) => return Ok(as_commit(text, 0)),
+            Some(Text::Unfinished) => {}
+            Some(Text::TooLong) | None => break,
+        }
+    }
+    Ok(None)
+}
+
+fn last_commit(mut file: File, bytes: u64) -> io::Result<Option<Commit>> {
+    let from = bytes.saturating_sub(END);
+    file.seek(SeekFrom::Start(from))?;
+    let mut tail = Vec::new();
+    file.take(END).read_to_end(&mut tail)?;
+    let mut end = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    while end > 0 {
+        let newline_before = tail[..end - 1].iter().rposition(|byte| *byte == b'\n');
+        let start = match newline_before {
+            Some(at) => at + 1,
+            None if from == 0 => 0,
+            // The line begins before what was read.
+            None => return Ok(None),
+        };
+        if let Some(commit) = as_commit(&tail[start..end], from + start as u64) {
+            return Ok(Some(commit));
+        }
+        end = start;
+    }
+    Ok(None)
+}
+
+fn as_commit(line: &[u8], offset: u64) -> Option<Commit> {
+    match frame::decode(line, offset) {
+        Decoded::Commit(commit) => Some(commit),
+        Decoded::Newer(_) | Decoded::Bad => None,
+    }
+}
+
+/// Removes a session's folder and all in it. It loses its name first, so that a crash half-way leaves no half session.
+pub(super) fn remove(dir: &Path) -> Result<(), JournalError> {
+    let (parent, name) = match (dir.parent(), dir.file_name()) {
+        (Some(parent), Some(name)) => (parent, name),
+        _ => return Err(JournalError::Missing { dir: dir.to_owned() }),
+    };
+    match fs::symlink_metadata(dir) {
+        Ok(meta) if meta.is_dir() => {}
+        Ok(_) => return Err(io::Error::from(io::ErrorKind::NotADirectory)).doing("remove", dir),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(JournalError::Missing { dir: dir.to_owned() });
+        }
+        Err(error) => return Err(error).doing("look at", dir),
+    }
+    let mut doomed_name = std::ffi::OsString::from(REMOVED);
+    doomed_name.push(name);
+    let doomed = parent.join(doomed_name);
+    // Left by an earlier removal of the same name that was cut short.
+    remove_tree(&doomed)?;
+    fs::rename(dir, &doomed).doing("remove", dir)?;
+    sync_dir(parent)?;
+    remove_tree(&doomed)
+}
+
+fn remove_tree(dir: &Path) -> Result<(), JournalError> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).doing("remove", dir),
+        _ => Ok(()),
+    }
+}
+
+/// Finishes removals that a crash cut short. Touches nothing else.
+pub(super) fn sweep(sessions: &Path) -> Result<(), JournalError> {
+    let entries = match fs::read_dir(sessions) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other.doing("list", sessions)?,
+    };
+    for entry in entries {
+        let entry = entry.doing("list", sessions)?;
+        if entry.file_name().as_encoded_bytes().starts_with(REMOVED.as_bytes()) {
+            remove_tree(&entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! What a session holds of its journal: the right to append, and cheap readers for everybody else.
+
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use agentd_protocol::Timestamp;
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+
+use super::blobs::Blobs;
+use super::error::Doing as _;
+use super::file::JournalFile;
+use super::frame::{self, Decoded};
+use super::lines::{Lines, Text};
+use super::service::{Job, blocking};
+use super::{
+    AppendError, AppendFailure, Appended, Changed, Commit, Durability, JournalError, MAX_LINE, RecordRef,
+};
+use crate::ids::Seq;
+
+/// An open journal. There is one for each file, and it alone appends.
+pub struct Journal {
+    file: Arc<JournalFile>,
+    thread: mpsc::Sender<Job>,
+    blobs: Blobs,
+}
+
+impl Journal {
+    pub(super) fn new(file: Arc<JournalFile>, thread: mpsc::Sender<Job>, blobs: Blobs) -> Self {
+        Self { file, thread, blobs }
+    }
+
+    /// The number that the next record gets; 1 in an empty journal.
+    #[must_use]
+    pub fn next_seq(&self) -> Seq {
+        self.file.index.lock().next
+    }
+
+    /// The journal's file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    /// Why the journal takes nothing more, if so.
+    #[must_use]
+    pub fn read_only(&self) -> Option<String> {
+        self.file.broken()
+    }
+
+    #[must_use]
+    pub fn reader(&self) -> JournalReader {
+        JournalReader { file: Arc::clone(&self.file) }
+    }
+
+    #[must_use]
+    pub fn blobs(&self) -> &Blobs {
+        &self.blobs
+    }
+
+    /// Adds one commit; `expected` must be [`Journal::next_seq`]. With [`Durability::Synced`] it, and all commits
+    /// before it, are on the disk when this returns.
+    ///
+    /// Not to be dropped half-way: the commit may be added all the same.
+    ///
+    /// # Errors
+    /// The commit is not in the journal; `changed` says whether it may still turn up.
+    pub async fn append(
+        &mut self,
+        expected: Seq,
+        at: Timestamp,
+        records: Vec<Box<RawValue>>,
+        durability: Durability,
+    ) -> Result<Appended, AppendError> {
+        let (reply, answer) = oneshot::channel();
+        let file = Arc::clone(&self.file);
+        self.ask(Job::Append { file, expected, at, records, durability, reply }, answer).await
+    }
+
+    /// Brings all commits to the disk.
+    ///
+    /// # Errors
+    /// The disk did not confirm. The journal takes nothing more.
+    pub async fn sync(&mut self) -> Result<(), AppendError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Job::Sync { file: Arc::clone(&self.file), reply }, answer).await
+    }
+
+    async fn ask<T>(
+        &self,
+        job: Job,
+        answer: oneshot::Receiver<Result<T, AppendError>>,
+    ) -> Result<T, AppendError> {
+        let stopped =
+            |changed| AppendError { path: self.file.path.clone(), changed, failure: AppendFailure::Stopped };
+        self.thread.send(job).await.map_err(|_| stopped(Changed::False))?;
+        // The thread died between taking the commit and answering.
+        answer.await.map_err(|_| stopped(Changed::Unknown))?
+    }
+}
+
+/// Reads acknowledged commits, while others are appended. Cheap to clone.
+#[derive(Clone)]
+pub struct JournalReader {
+    file: Arc<JournalFile>,
+}
+
+impl JournalReader {
+    /// The number of the last acknowledged record; 0 in an empty journal.
+    #[must_use]
+    pub fn head(&self) -> Seq {
+        Seq(self.file.index.lock().next.0 - 1)
+    }
+
+    /// The commits that hold records with numbers over `after`, in order: at least one if there is any, then as many as
+    /// fit `max_bytes` of file. The first may also hold records up to `after`.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub async fn commits_after(&self, after: Seq, max_bytes: u64) -> Result<Vec<Commit>, JournalError> {
+        let file = Arc::clone(&self.file);
+        blocking(move || commits_after(&file, after, max_bytes)).await?
+    }
+
+    /// One record again.
+    ///
+    /// # Errors
+    /// `NoRecord` if there is none at this place; else the file cannot be read.
+    pub async fn record(&self, at: RecordRef) -> Result<Box<RawValue>, JournalError> {
+        Ok(self.records(vec![at]).await?.swap_remove(0))
+    }
+
+    /// Several records again, in the order asked for.
+    ///
+    /// # Errors
+    /// As [`JournalReader::record`]; then none is returned.
+    pub async fn records(&self, at: Vec<RecordRef>) -> Result<Vec<Box<RawValue>>, JournalError> {
+        let file = Arc::clone(&self.file);
+        blocking(move || at.into_iter().map(|at| record(&file, at)).collect()).await?
+    }
+}
+
+fn commits_after(file: &JournalFile, after: Seq, max_bytes: u64) -> Result<Vec<Commit>, JournalError> {
+    let (mut offset, len, bad) = {
+        let index = file.index.lock();
+        if index.next.0 <= after.0.saturating_add(1) {
+            return Ok(Vec::new());
+        }
+        let offset = index.offset_for(Seq(after.0 + 1));
+        (offset, index.len, index.bad_from(offset))
+    };
+    let mut bad = bad.into_iter().peekable();
+    let mut commits = Vec::new();
+    let mut taken = 0;
+    let mut lines = Lines::new(&file.reader, offset, len);
+    while let Some(line) = lines.next().doing("read", &file.path)? {
+        offset = line.offset;
+        while bad.next_if(|bad| bad.offset + bad.len <= offset).is_some() {}
+        if bad.peek().is_some_and(|bad| bad.offset <= offset) {
+            continue;
+        }
+        let Text::Whole(text) = line.text else { continue };
+        // Only commits are left here, unless the file was changed behind our back.
+        let Decoded::Commit(commit) = frame::decode(text, offset) else { continue };
+        if commit.last() <= after {
+            continue;
+        }
+        taken += line.len;
+        if taken > max_bytes && !commits.is_empty() {
+            break;
+        }
+        commits.push(commit);
+    }
+    Ok(commits)
+}
+
+fn record(file: &JournalFile, at: RecordRef) -> Result<Box<RawValue>, JournalError> {
+    let none = || JournalError::NoRecord { path: file.path.clone(), offset: at.offset, index: at.index };
+    let end = at.offset.checked_add(u64::from(at.len)).ok_or_else(none)?;
+    if end > file.index.lock().len || at.len as usize > MAX_LINE {
+        return Err(none());
+    }
+    let mut line = vec![0; at.len as usize];
+    file.reader.read_exact_at(&mut line, at.offset).doing("read", &file.path)?;
+    let Decoded::Commit(mut commit) = frame::decode(&line, at.offset) else { return Err(none()) };
+    let index = at.index as usize;
+    if index < commit.records.len() { Ok(commit.records.swap_remove(index)) } else { Err(none()) }
+}
