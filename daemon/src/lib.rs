@@ -12,3 +12,5 @@ pub mod secret;
 
 // Floor 2: what touches the world, and what decides.
 pub mod journal;
+pub mod plan;
+pub mod workspace;

@@ -1,0 +1,139 @@
+//! A project as a whole: its folder, what it says about itself, and the sample that the demo starts from.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Base, Kind, PathError, locate};
+
+/// Bytes read of one file of instructions; a little more than is passed on, so that a cut is noticed.
+const MAX_INSTRUCTIONS: u64 = 256 * 1024;
+
+/// The folder that a session is to work in, by its true name.
+///
+/// # Errors
+/// The path is relative, missing, or no folder.
+pub fn project_folder(typed: &str) -> Result<PathBuf, PathError> {
+    let path = Path::new(typed);
+    if !path.is_absolute() {
+        return Err(PathError::NotAbsolute { path: path.to_owned() });
+    }
+    if path == Path::new("/") {
+        return Ok(path.to_owned());
+    }
+    let located = locate(Base { cwd: Path::new("/"), home: None }, typed)?;
+    match located.must_exist()? {
+        Kind::Folder => Ok(located.real),
+        _ => Err(PathError::NotAFolder { path: located.real }),
+    }
+}
+
+/// What a project says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProjectFacts {
+    pub git_branch: Option<String>,
+    /// Name and text of its instruction files, in the order in which they are passed on.
+    pub instructions: Vec<(String, String)>,
+}
+
+/// Reads a project's instruction files and branch. What is missing, too large or no text is left out: the session works
+/// without it.
+#[must_use]
+pub fn project_facts(folder: &Path) -> ProjectFacts {
+    let read = |name: &str| -> Option<String> {
+        let located = locate(Base { cwd: folder, home: None }, name).ok()?;
+        // A link out of the project would send something else to the provider.
+        if !located.real.starts_with(folder) {
+            return None;
+        }
+        let content = located.read(MAX_INSTRUCTIONS).ok()?;
+        String::from_utf8(content.bytes).ok()
+    };
+    let instructions = ["AGENTS.md", "CLAUDE.md"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), read(name)?)))
+        .collect();
+    let git_branch = read(".git/HEAD")
+        .and_then(|head| Some(head.trim().strip_prefix("ref: refs/heads/")?.to_owned()))
+        .filter(|branch| branch.len() <= 255);
+    ProjectFacts { git_branch, instructions }
+}
+
+/// Puts the demo's sample project into a folder that holds nothing.
+///
+/// # Errors
+/// The folder holds something already, or a file cannot be written.
+pub fn fill_if_empty(folder: &Path, files: &[(&str, &str)]) -> io::Result<()> {
+    if fs::read_dir(folder)?.next().is_some() {
+        return Err(io::Error::new(
+            io::ErrorKind::DirectoryNotEmpty,
+            "the demo plays in an empty folder only; start it with `agentctl demo`",
+        ));
+    }
+    for (name, content) in files {
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, content)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_folder_is_absolute_there_and_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        assert_eq!(project_folder(dir.path().to_str().unwrap()).unwrap(), real);
+        fs::write(real.join("file"), "x").unwrap();
+        for bad in [
+            "relative",
+            "",
+            "/proc/self",
+            &format!("{}/gone", real.display()),
+            &format!("{}/file", real.display()),
+        ] {
+            assert!(project_folder(bad).is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_not_text_is_refused_however_it_is_reached() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let odd = dir.path().join(std::ffi::OsStr::from_bytes(b"odd\xff"));
+        fs::create_dir(&odd).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&odd, &link).unwrap();
+        let error = project_folder(link.to_str().unwrap()).unwrap_err();
+        assert!(matches!(error, PathError::NotUtf8 { .. }), "{error}");
+    }
+
+    #[test]
+    fn instructions_do_not_follow_links_out_of_the_project() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        let project = real.join("p");
+        fs::create_dir(&project).unwrap();
+        fs::write(real.join("secret"), "canary").unwrap();
+        std::os::unix::fs::symlink(real.join("secret"), project.join("CLAUDE.md")).unwrap();
+        fs::write(project.join("AGENTS.md"), "Use tabs.").unwrap();
+        fs::create_dir(project.join(".git")).unwrap();
+        fs::write(project.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+        let facts = project_facts(&project);
+        assert_eq!(facts.instructions, [("AGENTS.md".to_owned(), "Use tabs.".to_owned())]);
+        assert_eq!(facts.git_branch.as_deref(), Some("main"));
+    }
+
+    #[test]
+    fn the_sample_only_goes_into_an_empty_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        fill_if_empty(dir.path(), &[("a/b.txt", "x")]).unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("a/b.txt")).unwrap(), "x");
+        assert!(fill_if_empty(dir.path(), &[("c", "y")]).is_err());
+    }
+}
