@@ -12,5 +12,6 @@ pub mod secret;
 
 // Floor 2: what touches the world, and what decides.
 pub mod journal;
+pub mod permission;
 pub mod plan;
 pub mod workspace;

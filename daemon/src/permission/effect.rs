@@ -1,0 +1,57 @@
+//! What a call would do to the world, declared by its tool before anything is decided.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// One thing that a call would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    ReadPath(PathTarget),
+    WritePath(PathTarget),
+    RunCommand(CommandTarget),
+    /// The session's own question to a person.
+    AskPerson,
+    EnterPlan,
+    LeavePlan,
+}
+
+/// A path, as typed and as the kernel resolved it when the call was prepared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathTarget {
+    /// As the model wrote it.
+    pub typed: String,
+    /// The absolute real path: its folder's true name, and the last component. Links in the folder are resolved; the
+    /// last component is not a link that would be followed.
+    pub real: PathBuf,
+}
+
+/// A shell command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandTarget {
+    /// The whole text handed to the shell.
+    pub command: String,
+    /// Where it would run.
+    pub cwd: PathBuf,
+}
+
+impl Effect {
+    /// Whether calls with only such effects may run side by side and be repeated.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, Effect::ReadPath(_))
+    }
+}
+
+/// For people, whole: `write /home/u/api/src/lib.rs`, `run cargo test`. Not yet made safe to draw.
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Effect::ReadPath(path) => write!(f, "read {}", path.real.display()),
+            Effect::WritePath(path) => write!(f, "write {}", path.real.display()),
+            Effect::RunCommand(command) => write!(f, "run {}", command.command),
+            Effect::AskPerson => f.write_str("ask a person"),
+            Effect::EnterPlan => f.write_str("enter plan mode"),
+            Effect::LeavePlan => f.write_str("leave plan mode"),
+        }
+    }
+}
