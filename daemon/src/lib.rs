@@ -14,4 +14,5 @@ pub mod secret;
 pub mod journal;
 pub mod permission;
 pub mod plan;
+pub mod process;
 pub mod workspace;

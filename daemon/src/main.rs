@@ -1,3 +1,13 @@
-//! Nothing to run yet.
+//! The binary: so far only the helper that processes run under.
 
-fn main() {}
+use std::process::ExitCode;
+
+use agentd::process::helper;
+
+fn main() -> ExitCode {
+    // Before any thread exists.
+    if helper::is_called() {
+        return helper::main();
+    }
+    ExitCode::SUCCESS
+}
