@@ -12,6 +12,7 @@ pub mod secret;
 
 // Floor 2: what touches the world, and what decides.
 pub mod journal;
+pub mod model;
 pub mod permission;
 pub mod plan;
 pub mod process;
