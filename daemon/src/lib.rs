@@ -17,3 +17,6 @@ pub mod permission;
 pub mod plan;
 pub mod process;
 pub mod workspace;
+
+// Floor 3: what an agent can do, and how a request is built.
+pub mod context;
