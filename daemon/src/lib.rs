@@ -20,3 +20,4 @@ pub mod workspace;
 
 // Floor 3: what an agent can do, and how a request is built.
 pub mod context;
+pub mod tool;

@@ -1,0 +1,6 @@
+//! The crate's integration tests: one binary, one module a subject.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, with the place")]
+
+mod floors;
+mod process;
