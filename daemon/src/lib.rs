@@ -21,3 +21,6 @@ pub mod workspace;
 // Floor 3: what an agent can do, and how a request is built.
 pub mod context;
 pub mod tool;
+
+// Floor 4: the engine.
+pub mod session;

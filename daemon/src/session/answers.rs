@@ -1,0 +1,276 @@
+//! Answers to approvals: the first valid one wins, and it, its mode change, its context change and its result are one
+//! commit.
+
+use std::sync::Arc;
+
+use agentd_protocol::approval::{Approval, ChoiceId, RespondParams, RespondResult, Subject};
+use agentd_protocol::event::{ResetReason, Resolution, ToolStatus};
+use agentd_protocol::plan::PlanAuthor;
+use agentd_protocol::session::Row;
+use agentd_protocol::{ApprovalId, MessageId, Mode};
+
+use super::actor::Session;
+use super::approval::{AnswerError, answers_text, check_answer};
+use super::command::Caller;
+use super::error::SessionError;
+use super::record::{
+    ApprovalResolved, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanWritten, Record, Source,
+};
+use super::state::{Call, Pending};
+use crate::context;
+use crate::journal::Durability;
+
+impl Session {
+    pub(super) async fn respond(
+        &mut self,
+        answer: RespondParams,
+        caller: &Caller,
+    ) -> Result<RespondResult, SessionError> {
+        let pending = match self.state.pending(&answer.approval_id) {
+            Some(pending) => pending.clone(),
+            None => return self.late_answer(&answer, caller),
+        };
+        if matches!(pending.approval.subject, Subject::Plan { .. }) {
+            // The person may have saved the file a moment ago: what is approved is what stands there now.
+            self.refresh_plan().await?;
+        }
+        let Some(pending) = self.state.pending(&pending.approval.approval_id).cloned() else {
+            return self.late_answer(&answer, caller);
+        };
+        check_answer(&pending, &answer, caller.actor).map_err(|error| match error {
+            AnswerError::Invalid { field, message } => SessionError::Invalid { field, message },
+            AnswerError::PersonOnly => SessionError::Refused(
+                "only a person may answer this; the client said in initialize that it is a program".into(),
+            ),
+            AnswerError::Stale(approval) => SessionError::Stale(approval),
+        })?;
+        let Some(call) = self.state.call(&pending.call).cloned() else {
+            return Err(SessionError::NotFound("call"));
+        };
+        match &pending.approval.subject {
+            Subject::Tool { .. } => self.answer_tool(&pending, &call, answer, caller).await?,
+            Subject::Plan { .. } => self.answer_plan(&pending, &call, answer, caller).await?,
+            Subject::Question { question } => {
+                let questions = question.questions.clone();
+                self.answer_question(&pending, &call, &questions, answer, caller).await?;
+            }
+        }
+        Ok(RespondResult { status: "accepted".into(), mode_now: self.state.mode })
+    }
+
+    /// The winner repeating itself is told again that it won; anyone else learns who did.
+    fn late_answer(&self, answer: &RespondParams, caller: &Caller) -> Result<RespondResult, SessionError> {
+        let settled = self
+            .state
+            .settled
+            .iter()
+            .rev()
+            .find(|settled| settled.approval_id == answer.approval_id)
+            .ok_or(SessionError::NotFound("approval"))?;
+        let same_client =
+            settled.by.principal == caller.by.principal && settled.by.client == caller.by.client;
+        if settled.resolution == Resolution::Answered
+            && settled.choice == Some(answer.choice)
+            && settled.digest == answer.digest
+            && same_client
+        {
+            return Ok(RespondResult { status: "accepted".into(), mode_now: self.state.mode });
+        }
+        Err(SessionError::ApprovalSettled(Box::new(settled.clone())))
+    }
+
+    fn resolved(&self, pending: &Pending, answer: &RespondParams, caller: &Caller) -> Record {
+        ApprovalResolved {
+            approval_id: pending.approval.approval_id.clone(),
+            resolution: Resolution::Answered,
+            choice: Some(answer.choice),
+            by: caller.by.clone(),
+            feedback: answer.feedback.clone().filter(|text| !text.trim().is_empty()),
+        }
+        .into()
+    }
+
+    async fn answer_tool(
+        &mut self,
+        pending: &Pending,
+        call: &Call,
+        answer: RespondParams,
+        caller: &Caller,
+    ) -> Result<(), SessionError> {
+        let mut records = vec![self.resolved(pending, &answer, caller)];
+        if answer.choice == ChoiceId::Deny {
+            let text = context::denied_by_person(answer.feedback.as_deref());
+            records.push(self.result(&call.id, ToolStatus::Denied, Some("person.denied"), text).await?);
+        }
+        // What a call would touch is resolved anew before it runs.
+        self.prepared.clear();
+        self.commit(records, Durability::Synced).await
+    }
+
+    async fn answer_question(
+        &mut self,
+        pending: &Pending,
+        call: &Call,
+        questions: &[agentd_protocol::approval::Question],
+        answer: RespondParams,
+        caller: &Caller,
+    ) -> Result<(), SessionError> {
+        let text = match answer.choice {
+            ChoiceId::Decline => context::question_declined(answer.feedback.as_deref()),
+            _ => answers_text(questions, &answer.answers, answer.feedback.as_deref()),
+        };
+        let result = self.result(&call.id, ToolStatus::Ok, None, text).await?;
+        let records = vec![self.resolved(pending, &answer, caller), result];
+        self.commit(records, Durability::Synced).await
+    }
+
+    async fn answer_plan(
+        &mut self,
+        pending: &Pending,
+        call: &Call,
+        answer: RespondParams,
+        caller: &Caller,
+    ) -> Result<(), SessionError> {
+        let Subject::Plan { plan: shown } = &pending.approval.subject else { return Ok(()) };
+        let mut records = Vec::new();
+        let (content, revision) = match &answer.edited_plan {
+            Some(edited) => {
+                let revision = self.put_blob(edited.clone().into_bytes()).await?;
+                if revision != shown.revision {
+                    let diff =
+                        self.body(crate::plan::diff(&shown.content, edited).unwrap_or_default()).await?;
+                    records.push(PlanWritten { revision, by: PlanAuthor::Client, diff }.into());
+                }
+                (edited.clone(), revision)
+            }
+            None => (shown.content.clone(), shown.revision),
+        };
+        records.push(self.resolved(pending, &answer, caller));
+
+        let Some(own_mode) = pending
+            .approval
+            .choices
+            .iter()
+            .find(|choice| choice.id == answer.choice)
+            .map(|choice| choice.mode_after)
+        else {
+            return Err(SessionError::invalid("choice", "not a choice of this approval"));
+        };
+        if answer.choice == ChoiceId::KeepPlanning {
+            records.push(PlanRejected { revision, feedback: answer.feedback.clone() }.into());
+            let path = self.state.plan.as_ref().map(|plan| plan.path.clone()).unwrap_or_default();
+            let mut text = context::plan_rejected(&path, &remarks(&answer));
+            if answer.edited_plan.is_some() {
+                text.push_str("\n\nThe person also edited the plan file; read it before you change it.");
+            }
+            records.push(self.result(&call.id, ToolStatus::Denied, Some("plan.keepPlanning"), text).await?);
+        } else {
+            let mode = answer.mode.unwrap_or(own_mode);
+            self.deps.policy.mode_available(mode).map_err(SessionError::Refused)?;
+            records.extend(self.execution(call, &answer, &content, revision, mode, caller).await?);
+        }
+        let write_back = answer.edited_plan.is_some();
+        let path = self.state.plan.as_ref().map(|plan| plan.path.clone());
+        self.commit(records, Durability::Synced).await?;
+        if let (true, Some(path)) = (write_back, path) {
+            self.write_plan_file(path, content).await?;
+        }
+        Ok(())
+    }
+
+    /// What an executing choice journals, in this order: approved, mode, result, and then the context.
+    async fn execution(
+        &self,
+        call: &Call,
+        answer: &RespondParams,
+        content: &str,
+        revision: crate::ids::Digest,
+        mode: Mode,
+        caller: &Caller,
+    ) -> Result<Vec<Record>, SessionError> {
+        let plan = self.state.plan.as_ref();
+        let path = plan.map(|plan| plan.path.clone()).unwrap_or_default();
+        let mut records = vec![
+            PlanApproved { revision, choice: answer.choice, mode_after: mode }.into(),
+            self.mode_changed(mode, caller.by.clone()),
+        ];
+        let approved = context::Approved { path: &path, plan: content, mode, remarks: remarks(answer) };
+        let text = context::plan_approved(&approved);
+        records.push(self.result(&call.id, ToolStatus::Ok, None, text).await?);
+        records.extend(self.later_calls_not_run(call, mode).await?);
+        if answer.choice == ChoiceId::ClearAndExecute {
+            records.push(
+                ContextReset { reason: ResetReason::Clear, keep: super::step::kept_by_clear(&self.state) }
+                    .into(),
+            );
+            records.push(
+                ContextAdded {
+                    message_id: MessageId::generate(self.state.id()),
+                    source: Source::Plan,
+                    origin: None,
+                    text: self.body(context::fresh_start(&approved)).await?,
+                }
+                .into(),
+            );
+        }
+        Ok(records)
+    }
+
+    pub(super) async fn approval_get(&mut self, id: &ApprovalId) -> Result<(Approval, Row), SessionError> {
+        if let Some(pending) = self.state.pending(id)
+            && matches!(pending.approval.subject, Subject::Plan { .. })
+        {
+            self.refresh_plan().await?;
+        }
+        match self.state.pending(id) {
+            Some(pending) => Ok((Approval::clone(&pending.approval), super::project::row(&self.state))),
+            None => Err(self
+                .state
+                .settled
+                .iter()
+                .rev()
+                .find(|settled| settled.approval_id == *id)
+                .map_or(SessionError::NotFound("approval"), |settled| {
+                    SessionError::ApprovalSettled(Box::new(settled.clone()))
+                })),
+        }
+    }
+
+    /// A prompt that answers an approval: feedback or a free answer, never approval.
+    pub(super) async fn answer_by_text(
+        &mut self,
+        id: &ApprovalId,
+        text: String,
+        caller: &Caller,
+    ) -> Result<(), SessionError> {
+        let Some(pending) = self.state.pending(id) else {
+            return Err(SessionError::NotFound("approval"));
+        };
+        let approval = Arc::clone(&pending.approval);
+        let (choice, revision) = match &approval.subject {
+            Subject::Tool { .. } => (ChoiceId::Deny, None),
+            Subject::Plan { plan } => (ChoiceId::KeepPlanning, Some(plan.revision)),
+            Subject::Question { .. } => (ChoiceId::Answer, None),
+        };
+        self.respond(
+            RespondParams {
+                approval_id: id.clone(),
+                choice,
+                digest: approval.digest,
+                revision,
+                feedback: Some(text),
+                comments: Vec::new(),
+                mode: None,
+                edited_plan: None,
+                answers: Vec::new(),
+            },
+            caller,
+        )
+        .await
+        .map(|_| ())
+    }
+}
+
+fn remarks(answer: &RespondParams) -> context::Remarks<'_> {
+    context::Remarks { feedback: answer.feedback.as_deref(), comments: &answer.comments }
+}

@@ -1,0 +1,366 @@
+//! Approvals: how each kind is made, what an answer must satisfy. The decision is a person's; the record is here; the
+//! gate in `permission` is asked again afterwards.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use agentd_protocol::approval::{
+    Approval, ApprovalKind, By, Choice, ChoiceId, PlanSubject, Question, QuestionSubject, RespondParams,
+    Subject, ToolSubject,
+};
+use agentd_protocol::event::Resolution;
+use agentd_protocol::initialize::Actor;
+use agentd_protocol::mode::Mode;
+use agentd_protocol::permission::Confinement;
+use agentd_protocol::time::Timestamp;
+
+use super::record::{ApprovalResolved, Record};
+use super::state::{Pending, SessionState};
+use crate::ids::{ApprovalId, CallId, Digest, SessionId, digest_of};
+use crate::permission::effect::Effect;
+
+/// What every approval has, whatever it asks.
+pub struct Frame {
+    pub session: SessionId,
+    pub mode: Mode,
+    pub now: Timestamp,
+}
+
+/// The modes that the choices of a plan approval lead to.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanModes {
+    /// The mode from before planning, as far as it is still available.
+    pub manual: Mode,
+}
+
+impl Frame {
+    fn approval(
+        &self,
+        id: Option<ApprovalId>,
+        subject: Subject,
+        title: String,
+        choices: Vec<Choice>,
+    ) -> Approval {
+        let digest = digest_of_shown(&subject, &choices);
+        Approval {
+            approval_id: id.unwrap_or_else(|| ApprovalId::generate(self.session)),
+            subject,
+            title,
+            choices,
+            digest,
+            expires_at: None,
+            requested_at: self.now,
+        }
+    }
+
+    #[must_use]
+    pub fn tool(&self, subject: ToolSubject, title: String) -> Approval {
+        let choices = vec![
+            choice(ChoiceId::AllowOnce, "Allow this once", self.mode),
+            choice(ChoiceId::Deny, "Deny; say what to do instead, or end the turn", self.mode),
+        ];
+        self.approval(None, Subject::Tool { tool: subject }, title, choices)
+    }
+
+    /// `id` keeps its value when the plan changes under a pending approval.
+    #[must_use]
+    pub fn plan(&self, id: Option<ApprovalId>, subject: PlanSubject, modes: PlanModes) -> Approval {
+        let title = plan_title(&subject.content);
+        let choices = vec![
+            choice(
+                ChoiceId::ClearAndExecute,
+                "Start fresh with only the plan, edits without asking",
+                Mode::AcceptEdits,
+            ),
+            choice(ChoiceId::Execute, "Start, edits without asking", Mode::AcceptEdits),
+            choice(ChoiceId::ManualExecute, "Start in the mode from before planning", modes.manual),
+            choice(ChoiceId::KeepPlanning, "Keep planning, with feedback", Mode::Plan),
+        ];
+        self.approval(id, Subject::Plan { plan: subject }, title, choices)
+    }
+
+    #[must_use]
+    pub fn question(&self, call_id: CallId, questions: Vec<Question>) -> Approval {
+        let title = questions.first().map_or_else(|| "A question".to_owned(), |q| cut(&q.question));
+        let choices = vec![
+            choice(ChoiceId::Answer, "Answer", self.mode),
+            choice(ChoiceId::Decline, "Do not answer", self.mode),
+        ];
+        self.approval(
+            None,
+            Subject::Question { question: QuestionSubject { call_id, questions } },
+            title,
+            choices,
+        )
+    }
+}
+
+fn choice(id: ChoiceId, label: &str, mode_after: Mode) -> Choice {
+    Choice { id, label: label.into(), mode_after }
+}
+
+/// Binds an answer to all that was shown: tool, input, folder, effects, confinement, or the plan's very bytes.
+fn digest_of_shown(subject: &Subject, choices: &[Choice]) -> Digest {
+    // Serialising plain data with string keys cannot fail; an empty text would still only make answers stale.
+    let shown = serde_json::to_vec(&(subject, choices)).unwrap_or_default();
+    digest_of(&shown)
+}
+
+fn plan_title(content: &str) -> String {
+    let line = content.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
+    cut(line.unwrap_or("Plan"))
+}
+
+fn cut(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= 120 {
+        line.to_owned()
+    } else {
+        line.chars().take(119).chain(['…']).collect()
+    }
+}
+
+/// The lines that tell a person what a call would do. They are compared when the approved call runs, so a path that
+/// came to mean another file is noticed.
+#[must_use]
+pub fn effect_lines(effects: &[Effect]) -> Vec<String> {
+    effects
+        .iter()
+        .map(|effect| match effect {
+            Effect::ReadPath(path) => format!("read {}", shown(&path.real)),
+            Effect::WritePath(path) => format!("write {}", shown(&path.real)),
+            Effect::RunCommand(command) => format!("run in {}", shown(&command.cwd)),
+            Effect::AskPerson => "ask a question".into(),
+            Effect::EnterPlan => "enter plan mode".into(),
+            Effect::LeavePlan => "leave plan mode".into(),
+        })
+        .collect()
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The wire word for a confinement.
+#[must_use]
+pub fn confinement_word(confinement: Confinement) -> &'static str {
+    match confinement {
+        Confinement::Plan => "plan",
+        Confinement::Workspace => "workspace",
+        Confinement::Off => "off",
+    }
+}
+
+/// Why an answer is not taken.
+#[derive(Debug)]
+pub enum AnswerError {
+    /// Not one of this approval's choices, or fields that do not go with it.
+    Invalid { field: &'static str, message: String },
+    /// A program answered what only a person may.
+    PersonOnly,
+    /// Another digest or revision than the pending one.
+    Stale(Arc<Approval>),
+}
+
+/// Everything about an answer that can be checked against the record alone.
+///
+/// # Errors
+/// See [`AnswerError`].
+pub fn check_answer(pending: &Pending, answer: &RespondParams, actor: Actor) -> Result<(), AnswerError> {
+    let approval = &pending.approval;
+    let kind = approval.subject.kind();
+    if actor == Actor::Program {
+        return Err(AnswerError::PersonOnly);
+    }
+    let invalid = |field: &'static str, message: String| Err(AnswerError::Invalid { field, message });
+    if !approval.choices.iter().any(|choice| choice.id == answer.choice) {
+        let offered: Vec<_> = approval.choices.iter().map(|choice| choice.id.name()).collect();
+        return invalid("choice", format!("this approval offers {}", offered.join(", ")));
+    }
+    if kind != ApprovalKind::Plan
+        && (answer.mode.is_some() || answer.edited_plan.is_some() || !answer.comments.is_empty())
+    {
+        return invalid("mode", "mode, editedPlan and comments go with a plan only".into());
+    }
+    if let Some(mode) = answer.mode
+        && (answer.choice == ChoiceId::KeepPlanning || mode == Mode::Plan)
+    {
+        return invalid(
+            "mode",
+            "an executing choice takes any mode but plan; keepPlanning takes none".into(),
+        );
+    }
+    if let Some(plan) = &answer.edited_plan
+        && plan.trim().is_empty()
+    {
+        return invalid("editedPlan", "an empty plan cannot be carried out".into());
+    }
+    match &approval.subject {
+        Subject::Plan { plan } => {
+            let Some(revision) = answer.revision else {
+                return invalid("revision", "an answer to a plan names the revision that was shown".into());
+            };
+            if revision != plan.revision || answer.digest != approval.digest {
+                return Err(AnswerError::Stale(Arc::clone(approval)));
+            }
+        }
+        Subject::Question { question } => {
+            if answer.digest != approval.digest {
+                return Err(AnswerError::Stale(Arc::clone(approval)));
+            }
+            let free_text = answer.feedback.as_ref().is_some_and(|text| !text.trim().is_empty());
+            if answer.choice == ChoiceId::Answer
+                && answer.answers.len() != question.questions.len()
+                && !free_text
+            {
+                let wanted = question.questions.len();
+                return invalid("answers", format!("there are {wanted} questions; give one answer each"));
+            }
+        }
+        Subject::Tool { .. } => {
+            if answer.digest != approval.digest {
+                return Err(AnswerError::Stale(Arc::clone(approval)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The daemon itself, as the one who did something.
+#[must_use]
+pub fn by_daemon(why: &str) -> By {
+    By { principal: "agentd".into(), client: why.into(), pid: None }
+}
+
+/// Records that take every pending approval off the list.
+#[must_use]
+pub fn cancel_all(state: &SessionState, why: &str) -> Vec<Record> {
+    state.approvals.iter().map(|pending| cancel(&pending.approval.approval_id, by_daemon(why))).collect()
+}
+
+#[must_use]
+pub fn cancel(approval_id: &ApprovalId, by: By) -> Record {
+    Record::from(ApprovalResolved {
+        approval_id: approval_id.clone(),
+        resolution: Resolution::Cancelled,
+        choice: None,
+        by,
+        feedback: None,
+    })
+}
+
+/// A mode change has made the answer unnecessary: the call may run.
+#[must_use]
+pub fn settled_by_mode(approval_id: &ApprovalId, by: By) -> Record {
+    Record::from(ApprovalResolved {
+        approval_id: approval_id.clone(),
+        resolution: Resolution::SettledByMode,
+        choice: None,
+        by,
+        feedback: None,
+    })
+}
+
+/// Answers as the model reads them.
+#[must_use]
+pub fn answers_text(questions: &[Question], answers: &[String], free: Option<&str>) -> String {
+    let mut text = String::from("The person answered:\n");
+    for (question, answer) in questions.iter().zip(answers) {
+        text.push_str(&format!("\nQ: {}\nA: {answer}\n", question.question));
+    }
+    if let Some(free) = free.filter(|free| !free.trim().is_empty()) {
+        text.push_str(&format!("\n{free}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame() -> Frame {
+        Frame { session: SessionId::generate(), mode: Mode::Plan, now: Timestamp::from_unix_ms(0) }
+    }
+
+    fn plan(content: &str) -> PlanSubject {
+        PlanSubject {
+            path: "/p.md".into(),
+            revision: digest_of(content.as_bytes()),
+            content: content.into(),
+            diff: None,
+            cycle: 1,
+        }
+    }
+
+    fn answer(approval: &Approval, choice: ChoiceId) -> RespondParams {
+        RespondParams {
+            approval_id: approval.approval_id.clone(),
+            choice,
+            digest: approval.digest,
+            revision: match &approval.subject {
+                Subject::Plan { plan } => Some(plan.revision),
+                _ => None,
+            },
+            feedback: None,
+            comments: vec![],
+            mode: None,
+            edited_plan: None,
+            answers: vec![],
+        }
+    }
+
+    fn pending(approval: Approval) -> Pending {
+        let call = CallId::generate(approval.approval_id.session());
+        Pending { call, approval: Arc::new(approval) }
+    }
+
+    #[test]
+    fn a_plan_approval_offers_four_choices_and_says_which_mode_follows() {
+        let approval = frame().plan(None, plan("# Do it\n"), PlanModes { manual: Mode::Default });
+        let choices: Vec<_> = approval.choices.iter().map(|c| (c.id, c.mode_after)).collect();
+        assert_eq!(
+            choices,
+            [
+                (ChoiceId::ClearAndExecute, Mode::AcceptEdits),
+                (ChoiceId::Execute, Mode::AcceptEdits),
+                (ChoiceId::ManualExecute, Mode::Default),
+                (ChoiceId::KeepPlanning, Mode::Plan),
+            ]
+        );
+        assert_eq!(approval.title, "Do it");
+    }
+
+    #[test]
+    fn an_answer_is_bound_to_what_was_shown() {
+        let modes = PlanModes { manual: Mode::Default };
+        let shown = pending(frame().plan(None, plan("one"), modes));
+        let changed = frame().plan(Some(shown.approval.approval_id.clone()), plan("two"), modes);
+        let mut late = answer(&shown.approval, ChoiceId::Execute);
+        assert!(check_answer(&shown, &late, Actor::Person).is_ok());
+        let now = pending(changed);
+        assert!(matches!(check_answer(&now, &late, Actor::Person), Err(AnswerError::Stale(_))));
+        late.revision = None;
+        assert!(matches!(
+            check_answer(&shown, &late, Actor::Person),
+            Err(AnswerError::Invalid { field: "revision", .. })
+        ));
+    }
+
+    #[test]
+    fn programs_and_foreign_choices_are_refused() {
+        let shown = pending(frame().plan(None, plan("one"), PlanModes { manual: Mode::Default }));
+        let good = answer(&shown.approval, ChoiceId::Execute);
+        assert!(matches!(check_answer(&shown, &good, Actor::Program), Err(AnswerError::PersonOnly)));
+        let foreign = answer(&shown.approval, ChoiceId::AllowOnce);
+        assert!(matches!(
+            check_answer(&shown, &foreign, Actor::Person),
+            Err(AnswerError::Invalid { field: "choice", .. })
+        ));
+        let mut plan_again = good;
+        plan_again.mode = Some(Mode::Plan);
+        assert!(matches!(
+            check_answer(&shown, &plan_again, Actor::Person),
+            Err(AnswerError::Invalid { field: "mode", .. })
+        ));
+    }
+}

@@ -1,0 +1,484 @@
+//! Calls: made ready, put before the gate, run, recorded. The gate decides; this only carries out.
+
+use std::sync::Arc;
+
+use agentd_protocol::CallId;
+use agentd_protocol::approval::{Approval, PlanSubject, Subject, ToolSubject};
+use agentd_protocol::event::ToolStatus;
+use agentd_protocol::permission::{Confinement, Decision};
+use agentd_protocol::session::Origin;
+use futures_util::FutureExt as _;
+use futures_util::stream::FuturesOrdered;
+
+use super::actor::Session;
+use super::approval::{Frame, PlanModes, confinement_word, effect_lines};
+use super::error::SessionError;
+use super::flight::{Flight, PreparedCalls, Purpose, contained};
+use super::record::{
+    ApprovalRequested, CallFinished, CallInput, CallJudged, CallStarted, FileChanged, Json, Record,
+};
+use super::state::{Call, CallState};
+use crate::context;
+use crate::journal::Durability;
+use crate::permission::{self, Answer, Places, Query, Verdict};
+use crate::tool::{Output, Prepared, Request, RunContext, Scene, ToolError, Work};
+
+/// Bytes of a plan that can be put before a person: it travels whole inside one event.
+pub(super) const MAX_PRESENTED: usize = 256 * 1024;
+
+/// What became of one call before the gate.
+enum Judged {
+    Allowed(Verdict),
+    Denied(Verdict),
+    Ask(Verdict),
+}
+
+impl Session {
+    pub(super) async fn judge_or_prepare(&mut self, calls: Vec<CallId>) -> Result<(), SessionError> {
+        self.prepare(calls, Purpose::Judge).await
+    }
+
+    /// Reads the calls' arguments and lets their tools resolve what they would touch, off the runtime's threads.
+    async fn prepare(&mut self, calls: Vec<CallId>, purpose: Purpose) -> Result<(), SessionError> {
+        let scene = Arc::new(self.scene());
+        let mut jobs = Vec::new();
+        for id in calls {
+            let Some(call) = self.state.call(&id).cloned() else { continue };
+            let input = self.call_input(call.place).await?;
+            let arguments = match input {
+                CallInput::Json(Json::Inline(raw)) => Ok(raw),
+                CallInput::Json(Json::Blob(blob)) => {
+                    let text = self.blob_text(blob).await?;
+                    serde_json::value::RawValue::from_string(text).map_err(|error| error.to_string())
+                }
+                CallInput::Malformed { problem, .. } => Err(problem),
+            };
+            let tool = self.deps.tools.find(&call.tool);
+            jobs.push((id, call.tool, tool, arguments));
+        }
+        let known = self.deps.tools.specs().into_iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
+        let future = async move {
+            // One job after the other: each is a few system calls.
+            let outcome = tokio::task::spawn_blocking(move || {
+                jobs.into_iter()
+                    .map(|(id, name, tool, arguments)| {
+                        let result = match (tool, arguments) {
+                            (_, Err(problem)) => Err(ToolError(context::malformed(&name, &problem))),
+                            (None, Ok(_)) => Err(ToolError(context::unknown_tool(&name, &known))),
+                            (Some(tool), Ok(arguments)) => tool.prepare(&arguments, &scene),
+                        };
+                        (id, result)
+                    })
+                    .collect::<PreparedCalls>()
+            })
+            .await;
+            // The runtime is going down; the calls stay proposed.
+            outcome.unwrap_or_default()
+        };
+        self.flight.board(Flight::Prepare { purpose, future: future.boxed() });
+        Ok(())
+    }
+
+    fn scene(&self) -> Scene {
+        Scene {
+            session: self.state.id(),
+            cwd: self.state.created.cwd.clone(),
+            plan_file: self.own_plan_file(),
+            reads: self.state.reads.snapshot(),
+            env: Arc::clone(&self.env),
+            scratch: self.deps.paths.scratch(self.state.id()),
+            private: self.deps.own.clone().into(),
+        }
+    }
+
+    fn places(&self) -> Places {
+        let session = self.deps.paths.session_dir(self.state.id());
+        Places {
+            workspace: vec![self.state.created.cwd.clone()],
+            own: self.deps.own.clone(),
+            plan_file: self.own_plan_file(),
+            own_readable: vec![session.join("blobs"), self.deps.paths.scratch(self.state.id())],
+            home: self.deps.home.clone(),
+        }
+    }
+
+    /// Asks the gate about a call, with the mode of this moment.
+    fn judge(&self, call: &Call, prepared: &Prepared, answer: Option<Answer>) -> Judged {
+        let places = self.places();
+        let origin = self.state.turn.as_ref().map_or(Origin::Client, |turn| turn.origin);
+        let query = Query {
+            tool: &call.tool,
+            effects: &prepared.effects,
+            mode: self.state.mode,
+            rules: &self.deps.policy.rules,
+            places: &places,
+            origin,
+            sandbox: self.deps.policy.sandbox,
+            plan_shell: self.deps.policy.plan_shell,
+        };
+        let verdict = match answer {
+            None => permission::judge(&query),
+            Some(answer) => permission::judge_again_after_answer(&query, answer),
+        };
+        match verdict.decision {
+            Decision::Allow => Judged::Allowed(verdict),
+            Decision::Ask => Judged::Ask(verdict),
+            Decision::Deny => Judged::Denied(verdict),
+        }
+    }
+
+    pub(super) async fn calls_prepared(
+        &mut self,
+        purpose: Purpose,
+        calls: PreparedCalls,
+    ) -> Result<(), SessionError> {
+        match purpose {
+            Purpose::Judge => self.judge_group(calls).await,
+            Purpose::Run => {
+                self.prepared.extend(calls);
+                Ok(())
+            }
+            Purpose::Rejudge => self.rejudge(calls).await,
+        }
+    }
+
+    async fn judge_group(&mut self, calls: PreparedCalls) -> Result<(), SessionError> {
+        let mut records = Vec::new();
+        for (id, prepared) in calls {
+            let Some(call) = self.state.call(&id).cloned() else { continue };
+            let prepared = match prepared {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    records.push(self.error_result(&id, "call.invalid", &error.0).await?);
+                    continue;
+                }
+            };
+            match (self.judge(&call, &prepared, None), &prepared.work) {
+                (Judged::Denied(verdict), _) => records.extend(self.denied_by_gate(&id, &verdict).await?),
+                (_, Work::Refuse(error)) => {
+                    records.push(self.error_result(&id, "call.invalid", &error.0).await?);
+                }
+                (Judged::Allowed(verdict), _) => {
+                    records.push(self.judged(&id, &verdict));
+                    self.prepared.insert(id, Ok(prepared));
+                }
+                (Judged::Ask(verdict), _) => records.extend(self.ask(&call, &prepared, &verdict).await?),
+            }
+        }
+        let asks = records.iter().any(|record| matches!(record, Record::ApprovalRequested(_)));
+        // An approval is on disk before anyone sees it.
+        let durability = if asks { Durability::Synced } else { Durability::Written };
+        self.commit(records, durability).await
+    }
+
+    fn judged(&self, id: &CallId, verdict: &Verdict) -> Record {
+        CallJudged {
+            call_id: id.clone(),
+            decision: verdict.decision,
+            reason: verdict.reason.code().into(),
+            rule: verdict.rule.clone(),
+            confinement: verdict.confinement,
+            mode: self.state.mode,
+        }
+        .into()
+    }
+
+    async fn denied_by_gate(&self, id: &CallId, verdict: &Verdict) -> Result<[Record; 2], SessionError> {
+        let text = context::denied_by_gate(verdict.reason, verdict.rule.as_deref());
+        let result = self.result(id, ToolStatus::Denied, Some(verdict.reason.code()), text).await?;
+        Ok([self.judged(id, verdict), result])
+    }
+
+    /// Raises the approval that a call needs, of the kind that its work calls for.
+    async fn ask(
+        &mut self,
+        call: &Call,
+        prepared: &Prepared,
+        verdict: &Verdict,
+    ) -> Result<Vec<Record>, SessionError> {
+        let judged = self.judged(&call.id, verdict);
+        let approval = match &prepared.work {
+            Work::Ask(Request::LeavePlan) => match self.plan_approval(None).await? {
+                Ok((mut records, approval)) => {
+                    records.insert(0, judged);
+                    records.push(self.requested(call, approval));
+                    return Ok(records);
+                }
+                Err(text) => {
+                    let result = self.error_result(&call.id, "plan.notReady", &text).await?;
+                    return Ok(vec![judged, result]);
+                }
+            },
+            Work::Ask(Request::AskPerson(questions)) => {
+                self.frame().question(call.id.clone(), questions.clone())
+            }
+            Work::Ask(Request::EnterPlan | Request::WritePlan(_)) | Work::Run(_) | Work::Refuse(_) => {
+                self.tool_approval(call, prepared, verdict).await?
+            }
+        };
+        Ok(vec![judged, self.requested(call, approval)])
+    }
+
+    fn requested(&self, call: &Call, approval: Approval) -> Record {
+        ApprovalRequested { call_id: call.id.clone(), approval: Arc::new(approval) }.into()
+    }
+
+    pub(super) fn frame(&self) -> Frame {
+        Frame { session: self.state.id(), mode: self.state.mode, now: self.deps.clock.now() }
+    }
+
+    async fn tool_approval(
+        &self,
+        call: &Call,
+        prepared: &Prepared,
+        verdict: &Verdict,
+    ) -> Result<Approval, SessionError> {
+        let input = match self.call_input(call.place).await? {
+            CallInput::Json(Json::Inline(raw)) => raw.get().to_owned(),
+            CallInput::Json(Json::Blob(blob)) => self.blob_text(blob).await?,
+            CallInput::Malformed { .. } => "null".into(),
+        };
+        let subject = ToolSubject {
+            call_id: call.id.clone(),
+            tool: call.tool.clone(),
+            input: serde_json::from_str(&input).unwrap_or_default(),
+            cwd: self.state.created.cwd.display().to_string(),
+            effects: effect_lines(&prepared.effects),
+            confinement: verdict.confinement.map(|confinement| confinement_word(confinement).to_owned()),
+            reason: verdict.reason.code().into(),
+            diff: prepared.diff.clone(),
+        };
+        Ok(self.frame().tool(subject, prepared.title.clone()))
+    }
+
+    /// The approval of the plan as it stands in the file now. The inner error is for the model: there is nothing to
+    /// present.
+    pub(super) async fn plan_approval(
+        &mut self,
+        keep: Option<agentd_protocol::ApprovalId>,
+    ) -> Result<Result<(Vec<Record>, Approval), String>, SessionError> {
+        if self.state.mode != agentd_protocol::Mode::Plan {
+            return Ok(Err(context::no_plan_to_leave(self.state.mode)));
+        }
+        let now = self.plan_now().await?;
+        if now.content.trim().is_empty() {
+            return Ok(Err(context::plan_is_empty(&now.path)));
+        }
+        if now.content.len() > MAX_PRESENTED {
+            return Ok(Err(context::plan_too_long(now.content.len(), MAX_PRESENTED)));
+        }
+        let Some(plan) = &self.state.plan else {
+            return Ok(Err(context::no_plan_to_leave(self.state.mode)));
+        };
+        let diff = match plan.presented.filter(|presented| *presented != now.revision) {
+            Some(presented) => {
+                let before = self.blob_text(presented).await?;
+                crate::plan::diff(&before, &now.content)
+            }
+            None => None,
+        };
+        let subject = PlanSubject {
+            path: now.path.display().to_string(),
+            revision: now.revision,
+            content: now.content,
+            diff,
+            cycle: plan.cycle,
+        };
+        let manual = self.deps.policy.still_available(plan.pre_mode);
+        let approval = self.frame().plan(keep, subject, PlanModes { manual });
+        Ok(Ok((now.records, approval)))
+    }
+
+    // ---- running ----
+
+    pub(super) async fn run_or_prepare(&mut self, calls: Vec<CallId>) -> Result<(), SessionError> {
+        let stale: Vec<_> = calls.iter().filter(|id| !self.prepared.contains_key(*id)).cloned().collect();
+        if stale.is_empty() { self.run_group(calls).await } else { self.prepare(stale, Purpose::Run).await }
+    }
+
+    /// Judges each call once more, with the mode of now, and starts those that may run.
+    async fn run_group(&mut self, calls: Vec<CallId>) -> Result<(), SessionError> {
+        let mut records = Vec::new();
+        let mut ready = Vec::new();
+        for id in calls {
+            let Some(call) = self.state.call(&id).cloned() else { continue };
+            let Some(prepared) = self.prepared.remove(&id) else { continue };
+            let prepared = match prepared {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    records.push(self.error_result(&id, "call.invalid", &error.0).await?);
+                    continue;
+                }
+            };
+            let shown = match &call.state {
+                CallState::Allowed { shown } => shown.clone(),
+                _ => None,
+            };
+            if let Some(shown) = &shown
+                && !matches!(prepared.work, Work::Refuse(_))
+                && !still_as_shown(shown, &prepared)
+            {
+                let text = context::CHANGED_SINCE_SHOWN;
+                records.push(self.error_result(&id, "approval.changed", text).await?);
+                continue;
+            }
+            match (self.judge(&call, &prepared, shown.is_some().then_some(Answer::Yes)), &prepared.work) {
+                (Judged::Denied(verdict), _) => records.extend(self.denied_by_gate(&id, &verdict).await?),
+                (_, Work::Refuse(error)) => {
+                    records.push(self.error_result(&id, "call.invalid", &error.0).await?);
+                }
+                (Judged::Allowed(verdict), _) => ready.push((call, prepared, verdict)),
+                // The mode was narrowed between the two judgements.
+                (Judged::Ask(verdict), _) => records.extend(self.ask(&call, &prepared, &verdict).await?),
+            }
+        }
+        if let [(_, Prepared { work: Work::Ask(_), .. }, _)] = &ready[..] {
+            self.commit(records, Durability::Synced).await?;
+            let Some((call, prepared, _)) = ready.pop() else { return Ok(()) };
+            let Work::Ask(request) = prepared.work else { return Ok(()) };
+            return self.carry_out(&call, request).await;
+        }
+        let effects = ready.iter().any(|(_, prepared, _)| !prepared.effects.iter().all(|e| e.is_read_only()));
+        for (call, _, _) in &ready {
+            records.push(CallStarted { call_id: call.id.clone(), effects }.into());
+        }
+        // A started effect is on disk before it starts: it is never run twice.
+        let durability = if effects { Durability::Synced } else { Durability::Written };
+        self.commit(records, durability).await?;
+        self.launch(ready, effects);
+        Ok(())
+    }
+
+    fn launch(&mut self, ready: Vec<(Call, Prepared, Verdict)>, effects: bool) {
+        let mut calls = FuturesOrdered::new();
+        for (call, prepared, verdict) in ready {
+            let Work::Run(work) = prepared.work else { continue };
+            let context = RunContext {
+                cancel: self.turn_token.clone(),
+                confinement: verdict.confinement.unwrap_or(Confinement::Off),
+            };
+            calls.push_back(contained(call.id, work(context)));
+        }
+        if !calls.is_empty() {
+            self.flight.board(Flight::Run { calls, effects });
+        }
+    }
+
+    pub(super) async fn ran(&mut self, call_id: CallId, output: Output) -> Result<(), SessionError> {
+        let interrupted = self.turn_token.is_cancelled();
+        let mut records: Vec<Record> = Vec::new();
+        for change in &output.changes {
+            records.push(
+                FileChanged {
+                    call_id: call_id.clone(),
+                    path: change.path.clone(),
+                    before: change.before,
+                    after: change.after,
+                    added: change.added,
+                    removed: change.removed,
+                }
+                .into(),
+            );
+        }
+        let status = match (interrupted, output.is_error) {
+            (true, true) => ToolStatus::Interrupted,
+            (_, true) => ToolStatus::Error,
+            (_, false) => ToolStatus::Ok,
+        };
+        let diff = match output.diff {
+            Some(diff) => Some(self.body(diff).await?),
+            None => None,
+        };
+        records.push(
+            CallFinished {
+                call_id,
+                status,
+                reason: (status == ToolStatus::Interrupted).then(|| "turn.interrupted".into()),
+                content: self.body(context::mark_untrusted(&output.content).into_owned()).await?,
+                diff,
+                reads: output.reads,
+            }
+            .into(),
+        );
+        self.commit(records, Durability::Written).await
+    }
+
+    /// Running calls that did not end in time: dropping them ended their processes.
+    pub(super) async fn abandon_running(&mut self) -> Result<(), SessionError> {
+        let running: Vec<_> = self
+            .state
+            .turn
+            .iter()
+            .flat_map(|turn| turn.calls())
+            .filter(|call| matches!(call.state, CallState::Running { .. }))
+            .map(|call| call.id.clone())
+            .collect();
+        let mut records = Vec::new();
+        for id in running {
+            let text = context::call_interrupted(context::Interruption::Person).into();
+            records.push(self.result(&id, ToolStatus::Interrupted, Some("turn.interrupted"), text).await?);
+        }
+        self.commit(records, Durability::Written).await
+    }
+
+    // ---- after a mode change ----
+
+    /// Puts waiting tool approvals before the gate again.
+    pub(super) async fn judge_waiting_again(&mut self) -> Result<(), SessionError> {
+        let waiting: Vec<_> = self
+            .state
+            .approvals
+            .iter()
+            .filter(|pending| matches!(pending.approval.subject, Subject::Tool { .. }))
+            .map(|pending| pending.call.clone())
+            .collect();
+        if waiting.is_empty() || !self.flight.is_free() {
+            return Ok(());
+        }
+        self.prepare(waiting, Purpose::Rejudge).await
+    }
+
+    async fn rejudge(&mut self, calls: PreparedCalls) -> Result<(), SessionError> {
+        let mut records = Vec::new();
+        for (id, prepared) in calls {
+            let Some(pending) = self.state.approvals.iter().find(|pending| pending.call == id).cloned()
+            else {
+                continue;
+            };
+            let Some(call) = self.state.call(&id).cloned() else { continue };
+            let approval_id = &pending.approval.approval_id;
+            let by = super::approval::by_daemon("mode changed");
+            let prepared = match prepared {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    records.push(super::approval::cancel(approval_id, by));
+                    records.push(self.error_result(&id, "call.invalid", &error.0).await?);
+                    continue;
+                }
+            };
+            match self.judge(&call, &prepared, None) {
+                Judged::Allowed(verdict) => {
+                    records.push(super::approval::settled_by_mode(approval_id, by));
+                    records.push(self.judged(&id, &verdict));
+                }
+                Judged::Denied(verdict) => {
+                    records.push(super::approval::cancel(approval_id, by));
+                    records.extend(self.denied_by_gate(&id, &verdict).await?);
+                }
+                // Still the person's to answer; a call that cannot be carried out any more says so when it is to run.
+                Judged::Ask(_) => {}
+            }
+        }
+        self.commit(records, Durability::Synced).await
+    }
+}
+
+/// Whether a call would do what the person saw, to the very same files.
+fn still_as_shown(approval: &Approval, prepared: &Prepared) -> bool {
+    match &approval.subject {
+        Subject::Tool { tool } => {
+            tool.effects == effect_lines(&prepared.effects) && tool.diff == prepared.diff
+        }
+        Subject::Plan { .. } | Subject::Question { .. } => false,
+    }
+}

@@ -1,0 +1,128 @@
+//! What others may ask of a session's task. Every command carries its own way to answer.
+
+use agentd_protocol::approval::{Approval, By, RespondParams, RespondResult};
+use agentd_protocol::initialize::Actor;
+use agentd_protocol::plan::PlanGetResult;
+use agentd_protocol::session::{
+    InboxResult, InterruptResult, NewParams, Origin, PromptParams, PromptResult, Row, SetModeResult, State,
+};
+use agentd_protocol::turn::TurnWaitResult;
+use agentd_protocol::{ApprovalId, Mode, Seq, TurnId};
+use tokio::sync::oneshot;
+
+use super::error::SessionError;
+use crate::journal::{Blobs, JournalReader};
+
+pub type Reply<T> = oneshot::Sender<Result<T, SessionError>>;
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub by: By,
+    pub actor: Actor,
+}
+
+impl Caller {
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        match self.actor {
+            Actor::Person => Origin::Client,
+            Actor::Program => Origin::Program,
+        }
+    }
+}
+
+pub enum Command {
+    Prompt {
+        params: Box<PromptParams>,
+        caller: Caller,
+        reply: Reply<PromptResult>,
+    },
+    Interrupt {
+        turn: Option<TurnId>,
+        caller: Caller,
+        reply: Reply<InterruptResult>,
+    },
+    SetMode {
+        mode: Mode,
+        caller: Caller,
+        reply: Reply<SetModeResult>,
+    },
+    SetTitle {
+        title: String,
+        reply: Reply<()>,
+    },
+    Withdraw {
+        prompt: TurnId,
+        reply: Reply<()>,
+    },
+    Respond {
+        params: Box<RespondParams>,
+        caller: Caller,
+        reply: Reply<RespondResult>,
+    },
+    Approval {
+        id: ApprovalId,
+        reply: Reply<Box<(Approval, Row)>>,
+    },
+    PlanGet {
+        reply: Reply<PlanGetResult>,
+    },
+    Inbox {
+        reply: Reply<InboxResult>,
+    },
+    Snapshot {
+        reply: Reply<Box<Snapshot>>,
+    },
+    Row {
+        reply: Reply<Box<(Row, Vec<Approval>)>>,
+    },
+    /// Answers `created` again if the parameters are those it was made with.
+    SameAs {
+        params: Box<NewParams>,
+        reply: Reply<Box<State>>,
+    },
+    WaitTurn {
+        turn: TurnId,
+        reply: Reply<TurnWaitResult>,
+    },
+    /// No further step; what runs is cut or given time. Answers when nothing runs.
+    Park {
+        reply: oneshot::Sender<()>,
+    },
+    /// Stops everything and removes the session's folder.
+    Delete {
+        reply: Reply<()>,
+    },
+}
+
+/// A consistent cut through a session: its state, and where to read on.
+pub struct Snapshot {
+    pub state: State,
+    pub head: Seq,
+    pub reader: JournalReader,
+    pub blobs: Blobs,
+}
+
+impl Command {
+    /// Answers with an error, whatever was asked.
+    pub fn refuse(self, error: SessionError) {
+        match self {
+            Command::Prompt { reply, .. } => drop(reply.send(Err(error))),
+            Command::Interrupt { reply, .. } => drop(reply.send(Err(error))),
+            Command::SetMode { reply, .. } => drop(reply.send(Err(error))),
+            Command::SetTitle { reply, .. } | Command::Withdraw { reply, .. } | Command::Delete { reply } => {
+                drop(reply.send(Err(error)))
+            }
+            Command::Respond { reply, .. } => drop(reply.send(Err(error))),
+            Command::Approval { reply, .. } => drop(reply.send(Err(error))),
+            Command::PlanGet { reply } => drop(reply.send(Err(error))),
+            Command::Inbox { reply } => drop(reply.send(Err(error))),
+            Command::Snapshot { reply } => drop(reply.send(Err(error))),
+            Command::Row { reply } => drop(reply.send(Err(error))),
+            Command::SameAs { reply, .. } => drop(reply.send(Err(error))),
+            Command::WaitTurn { reply, .. } => drop(reply.send(Err(error))),
+            Command::Park { reply } => drop(reply.send(())),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Appending, applying, publishing: the one way in which a session changes.
+
+use agentd_protocol::Timestamp;
+
+use super::actor::Session;
+use super::error::{Changed, SessionError};
+use super::feed::WireEvent;
+use super::project::{project, state_changed};
+use super::record::{Body, CallInput, INLINE_LIMIT, Json, Record};
+use crate::ids::{Seq, TurnId};
+use crate::journal::{self, AppendError, Durability};
+
+/// Characters of a blob's text that its reference shows of either end.
+const BLOB_ENDS: usize = 2_000;
+
+impl Session {
+    /// Journals `records` as one commit, folds them in, publishes their events. Whole or not at all.
+    ///
+    /// # Errors
+    /// The journal did not take them; nothing has changed in memory.
+    pub(super) async fn commit(
+        &mut self,
+        records: Vec<Record>,
+        durability: Durability,
+    ) -> Result<(), SessionError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        if let Some(reason) = &self.state.read_only {
+            return Err(read_only(reason));
+        }
+        let at = self.deps.clock.now();
+        let turn = self.turn_of(&records);
+        let raw = records.iter().map(|record| record.to_raw(turn)).collect();
+        let expected = Seq(self.state.head.0 + 1);
+        let appended = match self.journal.append(expected, at, raw, durability).await {
+            Ok(appended) => appended,
+            Err(error) => return Err(self.append_failed(error)),
+        };
+        let mut events = Vec::new();
+        let mut text_done = false;
+        for (index, record) in (0u32..).zip(&records) {
+            let seq = Seq(appended.first.0 + u64::from(index));
+            self.state.apply(seq, at, appended.place.record(index), record);
+            text_done |= matches!(record, Record::Replied(_) | Record::SampleFailed(_));
+            if let Some(event) = self.project_live(seq, at, turn, record).await {
+                events.push(event);
+            }
+        }
+        let status = state_changed(&self.state);
+        self.feed.publish(appended.last, events, text_done, Some(&status));
+        self.row_changed();
+        Ok(())
+    }
+
+    /// The turn that a commit belongs to: the one it starts, else the one that runs.
+    fn turn_of(&self, records: &[Record]) -> Option<TurnId> {
+        records
+            .iter()
+            .find_map(|record| match record {
+                Record::TurnStarted(started) => Some(started.turn_id),
+                _ => None,
+            })
+            .or_else(|| self.state.turn.as_ref().map(|turn| turn.id))
+    }
+
+    async fn project_live(
+        &self,
+        seq: Seq,
+        at: Timestamp,
+        turn: Option<TurnId>,
+        record: &Record,
+    ) -> Option<WireEvent> {
+        let inlined;
+        let record = if super::history::has_blobs(record) {
+            let mut copy = record.clone();
+            super::history::inline_blobs(&mut copy, self.journal.blobs()).await;
+            inlined = copy;
+            &inlined
+        } else {
+            record
+        };
+        project(self.state.id(), seq, at, turn, record).map(|event| WireEvent::new(&event))
+    }
+
+    fn append_failed(&mut self, error: AppendError) -> SessionError {
+        let changed = match error.changed {
+            journal::Changed::False => Changed::No,
+            journal::Changed::Unknown => Changed::Unknown,
+        };
+        let message = format!("{:#}", anyhow::Error::new(error));
+        tracing::error!(session = %self.state.id(), %message, "a commit was not journaled");
+        self.feed.notice(
+            "storage",
+            &format!("not saved: {message}. Free some space, then repeat what you did."),
+            self.state.id(),
+        );
+        if changed == Changed::Unknown || self.journal.read_only().is_some() {
+            self.state.read_only = Some(message.clone());
+            let status = state_changed(&self.state);
+            self.feed.publish(self.state.head, Vec::new(), true, Some(&status));
+        }
+        SessionError::Storage { message, changed }
+    }
+
+    /// Text for a record: a blob of its own when it is long.
+    ///
+    /// # Errors
+    /// The blob could not be stored.
+    pub(super) async fn body(&self, text: String) -> Result<Body, SessionError> {
+        if text.len() <= INLINE_LIMIT {
+            return Ok(Body::Inline(text));
+        }
+        let head = text.chars().take(BLOB_ENDS).collect();
+        let tail_start = text.char_indices().rev().nth(BLOB_ENDS - 1).map_or(0, |(index, _)| index);
+        let tail = text[tail_start..].to_owned();
+        let size = text.len() as u64;
+        let blob = self.put_blob(text.into_bytes()).await?;
+        Ok(Body::Blob { blob, size, head, tail })
+    }
+
+    /// JSON for a record: a blob of its own when it is long.
+    ///
+    /// # Errors
+    /// The blob could not be stored.
+    pub(super) async fn json(&self, raw: Box<serde_json::value::RawValue>) -> Result<Json, SessionError> {
+        if raw.get().len() <= INLINE_LIMIT {
+            return Ok(Json::Inline(raw));
+        }
+        Ok(Json::Blob(self.put_blob(raw.get().as_bytes().to_vec()).await?))
+    }
+
+    /// # Errors
+    /// The blob could not be stored.
+    pub(super) async fn put_blob(&self, bytes: Vec<u8>) -> Result<crate::ids::Digest, SessionError> {
+        self.journal.blobs().put(bytes.into()).await.map_err(|error| SessionError::Storage {
+            message: format!("{:#}", anyhow::Error::new(error)),
+            changed: Changed::No,
+        })
+    }
+
+    /// Reads the arguments of a proposed call.
+    ///
+    /// # Errors
+    /// The journal could not be read.
+    pub(super) async fn call_input(&self, place: journal::RecordRef) -> Result<CallInput, SessionError> {
+        match self.record_at(place).await? {
+            Record::CallProposed(proposed) => Ok(proposed.input),
+            other => Err(storage(format!("a {} stands where a call was journaled", other.name()))),
+        }
+    }
+
+    /// # Errors
+    /// The journal could not be read.
+    pub(super) async fn record_at(&self, place: journal::RecordRef) -> Result<Record, SessionError> {
+        let raw = self.reader.record(place).await.map_err(|error| storage(format!("{error:#}")))?;
+        match Record::parse(&raw) {
+            super::record::Parsed::Known { record, .. } => Ok(*record),
+            super::record::Parsed::Unknown { .. } => {
+                Err(storage("a journaled record cannot be read back".into()))
+            }
+        }
+    }
+}
+
+pub(super) fn storage(message: String) -> SessionError {
+    SessionError::Storage { message, changed: Changed::No }
+}
+
+fn read_only(reason: &str) -> SessionError {
+    SessionError::Storage {
+        message: format!("the session is read-only: {reason}. Restart the daemon once the cause is gone."),
+        changed: Changed::No,
+    }
+}

@@ -1,0 +1,225 @@
+//! Making a session: checking what was asked, writing its first commit.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentd_protocol::session::NewParams;
+use agentd_protocol::{MessageId, Mode};
+
+use super::blocking;
+use super::command::Caller;
+use super::commit::storage;
+use super::deps::Deps;
+use super::error::SessionError;
+use super::record::{Body, ContextAdded, Created, FORMAT, INLINE_LIMIT, PlanEntered, Record, Source};
+use super::state::SessionState;
+use crate::context;
+use crate::ids::{Digest, Seq, SessionId, digest_of, words};
+use crate::journal::{Durability, Journal, JournalError};
+use crate::{plan, process};
+
+/// The parameters without the id: the same id with the same parameters is the same session.
+#[must_use]
+pub fn params_digest(params: &NewParams) -> Digest {
+    let params = NewParams { session_id: None, ..params.clone() };
+    digest_of(&serde_json::to_vec(&params).unwrap_or_default())
+}
+
+/// Refuses what this version does not carry out, naming the field.
+fn check_supported(params: &NewParams) -> Result<(), SessionError> {
+    let unsupported = [
+        ("additionalDirs", &params.additional_dirs),
+        ("profile", &params.profile),
+        ("worktree", &params.worktree),
+        ("limits", &params.limits),
+        ("mcpServers", &params.mcp_servers),
+    ];
+    match unsupported.into_iter().find(|(_, value)| value.is_some()) {
+        Some((field, _)) => Err(SessionError::Unsupported { field }),
+        None => Ok(()),
+    }
+}
+
+/// Why a session was not made.
+#[derive(Debug)]
+pub enum CreateError {
+    /// There is a session of this id.
+    Exists,
+    Failed(SessionError),
+}
+
+impl From<SessionError> for CreateError {
+    fn from(error: SessionError) -> Self {
+        CreateError::Failed(error)
+    }
+}
+
+/// Makes a session on disk and returns it ready to run.
+///
+/// # Errors
+/// The parameters, the disk, or an id that exists.
+pub async fn create(
+    deps: &Arc<Deps>,
+    id: SessionId,
+    params: &NewParams,
+    caller: &Caller,
+) -> Result<(SessionState, Journal), CreateError> {
+    check_supported(params)?;
+    let env = process::filter_client_env(&params.env, &deps.shell_env)
+        .map_err(|error| SessionError::invalid("env", error.to_string()))?;
+    let cwd = {
+        let typed = params.cwd.clone();
+        blocking(move || crate::workspace::project_folder(&typed))
+            .await
+            .map_err(|error| SessionError::invalid("cwd", error.to_string()))?
+    };
+    if deps.own.iter().any(|own| cwd.starts_with(own)) {
+        return Err(SessionError::invalid("cwd", "agentd's own folders are no project").into());
+    }
+    let wanted = params.mode.unwrap_or(deps.policy.mode);
+    deps.policy.mode_available(wanted).map_err(|message| match params.mode {
+        Some(_) => SessionError::Refused(message),
+        None => SessionError::Refused(format!("the settings' mode: {message}")),
+    })?;
+    let title = params.title.as_ref().map(|title| title.trim().to_owned()).filter(|title| !title.is_empty());
+    if title.as_ref().is_some_and(|title| title.chars().count() > 200) {
+        return Err(SessionError::invalid("title", "a title has at most 200 characters").into());
+    }
+    let choice = deps.models.choose(params.model.as_deref()).await?;
+    if choice.provider == "demo" {
+        let folder = cwd.clone();
+        blocking(move || crate::workspace::fill_if_empty(&folder, crate::model::demo::project()))
+            .await
+            .map_err(|error| SessionError::invalid("cwd", error.to_string()))?;
+    }
+    let folder_name = cwd.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let handle = words::handle_from(title.as_deref().unwrap_or(&folder_name), &mut words::random_noun);
+
+    let dir = deps.paths.session_dir(id);
+    let mut journal = deps.journals.create(&dir).await.map_err(|error| match error {
+        JournalError::Exists { .. } => CreateError::Exists,
+        error => storage(format!("{:#}", anyhow::Error::new(error))).into(),
+    })?;
+    let stored_env = deps.paths.clone();
+    blocking(move || stored_env.write_session_env(id, &env))
+        .await
+        .map_err(|error| storage(format!("{error:#}")))?;
+
+    let blob = async |bytes: Vec<u8>| {
+        journal
+            .blobs()
+            .put(bytes.into())
+            .await
+            .map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))
+    };
+    let specs = serde_json::to_vec(&deps.tools.specs())
+        .map_err(|error| storage(format!("the tool list cannot be written down: {error}")))?;
+    let system_prompt = blob(context::SYSTEM_PROMPT.as_bytes().to_vec()).await?;
+    let tools = blob(specs).await?;
+    let environment = environment(deps, &cwd).await;
+    let environment = if environment.len() <= INLINE_LIMIT {
+        Body::Inline(environment)
+    } else {
+        let (size, head) = (environment.len() as u64, environment.chars().take(200).collect());
+        Body::Blob { blob: blob(environment.into_bytes()).await?, size, head, tail: String::new() }
+    };
+
+    let created = Created {
+        format: FORMAT,
+        daemon_id: deps.daemon_id,
+        session_id: id,
+        handle: handle.clone(),
+        title,
+        cwd,
+        mode: wanted,
+        model: choice,
+        parent: None,
+        origin: caller.origin(),
+        by: caller.by.clone(),
+        system_prompt,
+        tools,
+        params: params_digest(params),
+    };
+    let mut records = vec![Record::from(created.clone())];
+    if wanted == Mode::Plan {
+        let folder = deps.paths.plans_dir();
+        let created = blocking(move || {
+            let stem = plan::stem_from(None, &handle);
+            plan::create(&folder, &stem, id, &mut words::random_noun)
+        });
+        let plan::Created { slug, path } =
+            created.await.map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))?;
+        let text = context::note(&super::planning::plan_guidance(deps.policy.commands_in_plan(), &path));
+        // The settings or the creator say plan: there is no mode from before, so leaving returns to default.
+        records
+            .push(PlanEntered { pre_mode: Mode::Default, slug, path, cycle: 1, running: Vec::new() }.into());
+        records.push(said(id, Source::Environment, environment));
+        records.push(said(id, Source::Guidance, Body::Inline(text)));
+    } else {
+        records.push(said(id, Source::Environment, environment));
+    }
+    let at = deps.clock.now();
+    let raw = records.iter().map(|record| record.to_raw(None)).collect();
+    let appended = journal
+        .append(Seq(1), at, raw, Durability::Written)
+        .await
+        .map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))?;
+    let mut state = SessionState::new(created, appended.first, at);
+    for (index, record) in (0u32..).zip(&records) {
+        let seq = Seq(appended.first.0 + u64::from(index));
+        state.apply(seq, at, appended.place.record(index), record);
+    }
+    Ok((state, journal))
+}
+
+fn said(id: SessionId, source: Source, text: Body) -> Record {
+    ContextAdded { message_id: MessageId::generate(id), source, origin: None, text }.into()
+}
+
+/// What the model is told about where it is. Read once: the prefix of a session does not change.
+async fn environment(deps: &Arc<Deps>, cwd: &std::path::Path) -> String {
+    let folder: PathBuf = cwd.to_owned();
+    let facts = blocking(move || crate::workspace::project_facts(&folder)).await;
+    let date = deps.clock.now().to_string();
+    let mut text = context::environment(&context::Environment {
+        cwd,
+        date: date.get(..10).unwrap_or_default(),
+        platform: platform(),
+        git_branch: facts.git_branch.as_deref(),
+    });
+    let files: Vec<_> =
+        facts.instructions.iter().map(|(name, text)| context::Instructions { name, text }).collect();
+    if let Some(instructions) = context::project_instructions(&files) {
+        text.push_str("\n\n");
+        text.push_str(&instructions);
+    }
+    text
+}
+
+fn platform() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "linux x86_64",
+        "aarch64" => "linux aarch64",
+        _ => "linux",
+    }
+}
+
+/// The environment of a session's processes: what its client sent, on top of a base built from nothing.
+///
+/// # Errors
+/// What was stored of it cannot be read.
+pub async fn environment_for_processes(
+    deps: &Arc<Deps>,
+    id: SessionId,
+) -> Result<Arc<Vec<(String, String)>>, SessionError> {
+    let paths = Arc::clone(&deps.paths);
+    let scratch = paths.scratch(id);
+    let stored = blocking(move || {
+        paths.make_scratch(id)?;
+        paths.read_session_env(id)
+    })
+    .await
+    .map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))?;
+    let owner = process::Owner { home: &deps.home, user: &deps.user };
+    Ok(Arc::new(process::base_env(&stored, &deps.shell_env, owner, &scratch)))
+}

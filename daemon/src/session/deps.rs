@@ -1,0 +1,103 @@
+//! What every session of a daemon shares. Passed in, never global, so that two daemons can live in one process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentd_protocol::Mode;
+use tokio_util::sync::CancellationToken;
+
+use super::models::Models;
+use crate::clock::Clock;
+use crate::context::PlanCommands;
+use crate::ids::DaemonId;
+use crate::journal::JournalService;
+use crate::paths::Paths;
+use crate::permission::{PlanShell, Rules, Sandbox};
+use crate::tool::Tool;
+
+pub struct Deps {
+    pub clock: Clock,
+    pub paths: Arc<Paths>,
+    pub journals: Arc<JournalService>,
+    pub models: Arc<Models>,
+    pub tools: Toolbox,
+    pub policy: Policy,
+    /// agentd's own folders and the user's home, canonical.
+    pub own: Vec<PathBuf>,
+    pub home: PathBuf,
+    /// The user's name, for the environment of processes.
+    pub user: String,
+    /// Names of variables that a client's environment may bring besides the usual ones.
+    pub shell_env: Vec<String>,
+    pub daemon_id: DaemonId,
+    /// `user:<uid>`.
+    pub principal: String,
+    /// The last phase of a shutdown: every session's task ends.
+    pub leave: CancellationToken,
+}
+
+/// What the user's settings and this host allow.
+pub struct Policy {
+    pub rules: Rules,
+    pub plan_shell: PlanShell,
+    pub sandbox: Sandbox,
+    pub bypass_enabled: bool,
+    /// Mode of new sessions that name none.
+    pub mode: Mode,
+}
+
+impl Policy {
+    /// What the guidance of plan mode says about commands.
+    #[must_use]
+    pub fn commands_in_plan(&self) -> PlanCommands {
+        match (self.plan_shell, self.sandbox) {
+            (PlanShell::Confined, Sandbox::Full) => PlanCommands::Confined,
+            _ => PlanCommands::Refused,
+        }
+    }
+
+    /// Whether a session may be put into `mode`, and why not.
+    ///
+    /// # Errors
+    /// A sentence for the person who asked.
+    pub fn mode_available(&self, mode: Mode) -> Result<(), String> {
+        match mode {
+            Mode::Auto => {
+                Err("mode auto is not available in this version; use acceptEdits or default".into())
+            }
+            Mode::BypassPermissions if !self.bypass_enabled => {
+                Err("bypassPermissions is not enabled; start the daemon with --allow-bypass, or set \
+                 permissions.allow_bypass = true in your settings"
+                    .into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The mode that a remembered one becomes when it is returned to.
+    #[must_use]
+    pub fn still_available(&self, mode: Mode) -> Mode {
+        if self.mode_available(mode).is_ok() { mode } else { Mode::Default }
+    }
+}
+
+/// The tools, in the fixed order in which every session lists them.
+#[derive(Clone)]
+pub struct Toolbox(Arc<[Arc<dyn Tool>]>);
+
+impl Toolbox {
+    #[must_use]
+    pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
+        Self(tools.into())
+    }
+
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        self.0.iter().find(|tool| tool.spec().name == name).cloned()
+    }
+
+    #[must_use]
+    pub fn specs(&self) -> Vec<crate::model::message::ToolSpec> {
+        self.0.iter().map(|tool| tool.spec()).collect()
+    }
+}

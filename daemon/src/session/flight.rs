@@ -1,0 +1,106 @@
+//! What a session is waiting for that takes time. It lives inside the session's task; dropping it ends it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Mutex, PoisonError};
+
+use agentd_protocol::{CallId, MessageId};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesOrdered;
+use futures_util::{FutureExt as _, StreamExt as _};
+
+use crate::model::SampleError;
+use crate::model::message::Reply;
+use crate::tool::{Output, Prepared, ToolError};
+
+pub(super) enum Flight {
+    Sample {
+        message: MessageId,
+        future: BoxFuture<'static, Result<Reply, SampleError>>,
+    },
+    Prepare {
+        purpose: Purpose,
+        future: BoxFuture<'static, PreparedCalls>,
+    },
+    /// Results come in call order, whatever order the calls end in.
+    Run {
+        calls: FuturesOrdered<BoxFuture<'static, (CallId, Output)>>,
+        effects: bool,
+    },
+}
+
+pub(super) type PreparedCalls = Vec<(CallId, Result<Prepared, ToolError>)>;
+
+/// What calls are made ready for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Judge,
+    Run,
+    /// The mode changed while a person was asked.
+    Rejudge,
+}
+
+/// Something that was waited for has come.
+pub(super) enum Landed {
+    Sampled { message: MessageId, result: Box<Result<Reply, SampleError>> },
+    Prepared { purpose: Purpose, calls: PreparedCalls },
+    Ran { call: CallId, output: Output },
+    AllRan,
+}
+
+impl Flight {
+    /// May be dropped and called again: the flight keeps its place.
+    pub(super) async fn next(&mut self) -> Landed {
+        match self {
+            Flight::Sample { message, future } => {
+                let result = Box::new(future.await);
+                Landed::Sampled { message: message.clone(), result }
+            }
+            Flight::Prepare { purpose, future } => {
+                Landed::Prepared { purpose: *purpose, calls: future.await }
+            }
+            Flight::Run { calls, .. } => match calls.next().await {
+                Some((call, output)) => Landed::Ran { call, output },
+                None => Landed::AllRan,
+            },
+        }
+    }
+}
+
+/// The place of the one flight a session may have. The mutex is never locked: it lets the session be borrowed across
+/// an await although futures cannot be shared.
+#[derive(Default)]
+pub(super) struct Berth(Mutex<Option<Flight>>);
+
+impl Berth {
+    pub(super) fn get(&mut self) -> &mut Option<Flight> {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_free(&mut self) -> bool {
+        self.get().is_none()
+    }
+
+    pub(super) fn board(&mut self, flight: Flight) {
+        *self.get() = Some(flight);
+    }
+
+    /// Drops what is in flight; that ends it.
+    pub(super) fn clear(&mut self) {
+        *self.get() = None;
+    }
+}
+
+/// A tool that panics fails its call only.
+pub(super) fn contained(
+    call: CallId,
+    work: BoxFuture<'static, Output>,
+) -> BoxFuture<'static, (CallId, Output)> {
+    async move {
+        let output = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+            tracing::error!(%call, "a tool panicked");
+            Output::error("The tool failed inside agentd. This is a fault of agentd, not of the call.")
+        });
+        (call, output)
+    }
+    .boxed()
+}

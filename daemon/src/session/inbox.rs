@@ -1,0 +1,267 @@
+//! The one durable queue of a session: prompts come in, are taken back, are held by an interrupt.
+
+use agentd_protocol::session::{At, Content, InterruptResult, PromptParams, PromptResult};
+use agentd_protocol::{Mode, TurnId};
+
+use super::actor::Session;
+use super::command::Caller;
+use super::error::SessionError;
+use super::flight::Flight;
+use super::project::waiting_for;
+use super::record::{CommandRun, InboxAdded, InboxWithdrawn, Record, TitleChanged, TurnStopping};
+use super::state::Fate;
+use crate::ids::{Digest, digest_of};
+use crate::journal::Durability;
+
+/// Entries that may wait; beyond it a prompt is refused and nothing is lost.
+const MAX_WAITING: usize = 256;
+/// Bytes of a file that a prompt may name.
+const MAX_FILE: u64 = 1024 * 1024;
+
+/// A prompt that is a control command.
+enum Slash {
+    /// `/plan` enters, or leaves if already there.
+    Toggle,
+    /// `/plan text` enters and prompts.
+    PlanAnd(String),
+}
+
+impl Session {
+    pub(super) async fn prompt(
+        &mut self,
+        mut params: PromptParams,
+        caller: &Caller,
+    ) -> Result<PromptResult, SessionError> {
+        let digest = params_digest(&params);
+        let prompt_id = params.prompt_id.unwrap_or_else(TurnId::generate);
+        if let Some(known) = self.state.prompts.get(&prompt_id) {
+            if known.params != digest {
+                return Err(SessionError::Conflict("this promptId was used with other parameters".into()));
+            }
+            let turn_id = match &known.fate {
+                Fate::Taken { turn } => *turn,
+                _ => prompt_id,
+            };
+            return Ok(PromptResult { turn_id, queued: known.fate == Fate::Waiting, waiting_for: None });
+        }
+        check_content(&params.content)?;
+        if let Some(approval) = params.answers.take() {
+            self.answer_by_text(&approval, super::turn::prompt_text(&params.content), caller).await?;
+            let turn_id = self.state.turn.as_ref().map_or(prompt_id, |turn| turn.id);
+            return Ok(PromptResult { turn_id, queued: false, waiting_for: None });
+        }
+        match slash(&params.content) {
+            Some(Slash::Toggle) => return self.toggle_plan(prompt_id, digest, caller).await,
+            Some(Slash::PlanAnd(text)) => {
+                params.content = vec![Content::Text { text }];
+                params.mode = Some(Mode::Plan);
+            }
+            None => {}
+        }
+        if self.state.inbox.len() >= MAX_WAITING {
+            return Err(SessionError::Overloaded);
+        }
+        let content = self.snapshot_files(params.content).await?;
+
+        let was_held = self.state.inbox_held;
+        let busy = self.state.turn.is_some() || (!self.state.inbox.is_empty() && !was_held);
+        let steers =
+            params.at == At::Step && self.state.turn.as_ref().is_some_and(|turn| turn.stopping.is_none());
+        let entry = InboxAdded {
+            prompt_id,
+            origin: caller.origin(),
+            at_point: params.at,
+            content,
+            by: caller.by.clone(),
+            params: digest,
+            queued: busy && !steers,
+            queued_at: self.deps.clock.now(),
+        };
+        self.mark().await?;
+        // The entry comes first, so that a plan is named by its words; the mode is set before any turn can start.
+        let mode = params.mode.filter(|mode| *mode != self.state.mode);
+        let mut records = vec![Record::from(entry)];
+        if let Some(mode) = mode {
+            let preview = super::turn::prompt_text(match &records[0] {
+                Record::InboxAdded(added) => &added.content,
+                _ => &[],
+            });
+            self.naming = Some(preview);
+            let changed = self.mode_records(mode, caller).await;
+            self.naming = None;
+            let mut changed = changed?;
+            changed.append(&mut records);
+            records = changed;
+        }
+        self.commit(records, Durability::Synced).await?;
+        if mode.is_some() {
+            self.after_mode_change().await?;
+        }
+        let waiting = waiting_for(&self.state).first().cloned();
+        let only_waits = super::step::only_waits(&self.state);
+        Ok(PromptResult {
+            turn_id: match (&self.state.turn, steers) {
+                (Some(turn), true) => turn.id,
+                _ => prompt_id,
+            },
+            queued: busy && !steers,
+            waiting_for: waiting.filter(|_| only_waits),
+        })
+    }
+
+    async fn toggle_plan(
+        &mut self,
+        prompt_id: TurnId,
+        params: Digest,
+        caller: &Caller,
+    ) -> Result<PromptResult, SessionError> {
+        let mode = match (self.state.mode, &self.state.plan) {
+            (Mode::Plan, Some(plan)) => self.deps.policy.still_available(plan.pre_mode),
+            (Mode::Plan, None) => Mode::Default,
+            _ => Mode::Plan,
+        };
+        let mut records = self.mode_records(mode, caller).await?;
+        records.push(CommandRun { prompt_id, name: "plan".into(), params, by: caller.by.clone() }.into());
+        self.commit(records, Durability::Synced).await?;
+        self.after_mode_change().await?;
+        Ok(PromptResult { turn_id: prompt_id, queued: false, waiting_for: None })
+    }
+
+    /// Files named by a prompt are read at this moment, so that a replay never reads other content.
+    async fn snapshot_files(&self, content: Vec<Content>) -> Result<Vec<Content>, SessionError> {
+        let mut out = Vec::with_capacity(content.len());
+        for part in content {
+            out.push(match part {
+                Content::File { path } => {
+                    let cwd = self.state.created.cwd.clone();
+                    let home = self.deps.home.clone();
+                    let own = self.deps.own.clone();
+                    let typed = path.clone();
+                    let text = super::blocking(move || {
+                        let found = crate::workspace::locate(
+                            crate::workspace::Base { cwd: &cwd, home: Some(&home) },
+                            &typed,
+                        )
+                        .map_err(|error| error.to_string())?;
+                        if own.iter().any(|own| found.real.starts_with(own)) {
+                            return Err("agentd's own folders are not read".to_owned());
+                        }
+                        let file = found.read(MAX_FILE).map_err(|error| error.to_string())?;
+                        String::from_utf8(file.bytes).map_err(|_| "the file is not UTF-8 text".to_owned())
+                    })
+                    .await
+                    .map_err(|why| SessionError::invalid("content", format!("{path}: {why}")))?;
+                    Content::Resource { uri: path, text }
+                }
+                other => other,
+            });
+        }
+        Ok(out)
+    }
+
+    pub(super) async fn interrupt(
+        &mut self,
+        wanted: Option<TurnId>,
+        caller: &Caller,
+    ) -> Result<InterruptResult, SessionError> {
+        let running = self.state.turn.as_ref().map(|turn| (turn.id, turn.stopping.is_some()));
+        match (running, wanted) {
+            (None, None) => return Ok(InterruptResult { turn_id: None }),
+            (None, Some(_)) => return Err(SessionError::Conflict("no turn is running".into())),
+            (Some((id, _)), Some(wanted)) if id != wanted => {
+                return Err(SessionError::Conflict(format!("turn {id} is running, not {wanted}")));
+            }
+            (Some((id, true)), _) => return Ok(InterruptResult { turn_id: Some(id) }),
+            (Some(_), _) => {}
+        }
+        let Some((turn_id, _)) = running else { return Ok(InterruptResult { turn_id: None }) };
+        let stopping = TurnStopping { turn_id, by: caller.by.clone() };
+        self.commit(vec![stopping.into()], Durability::Synced).await?;
+        self.wake_timer();
+        match self.flight.get() {
+            Some(Flight::Sample { .. }) => {
+                self.flight.clear();
+                self.cut_sample(super::turn::Cut::Interrupted).await?;
+            }
+            Some(Flight::Prepare { .. }) => self.flight.clear(),
+            Some(Flight::Run { .. }) => self.stop_running(),
+            None => {}
+        }
+        Ok(InterruptResult { turn_id: Some(turn_id) })
+    }
+
+    pub(super) async fn withdraw(&mut self, prompt: TurnId) -> Result<(), SessionError> {
+        if !self.state.inbox.iter().any(|entry| entry.prompt_id == prompt) {
+            return Err(SessionError::NotFound("waiting prompt"));
+        }
+        self.commit(vec![InboxWithdrawn { prompt_id: prompt }.into()], Durability::Synced).await?;
+        self.wake_waiters().await;
+        Ok(())
+    }
+
+    pub(super) async fn set_title(&mut self, title: String) -> Result<(), SessionError> {
+        let title = title.trim().to_owned();
+        if title.is_empty() || title.chars().count() > 200 {
+            return Err(SessionError::invalid("title", "a title has 1 to 200 characters"));
+        }
+        self.commit(vec![TitleChanged { title }.into()], Durability::Written).await
+    }
+}
+
+fn check_content(content: &[Content]) -> Result<(), SessionError> {
+    if content.is_empty() {
+        return Err(SessionError::invalid("content", "a prompt needs at least one part"));
+    }
+    if content.iter().any(|part| matches!(part, Content::Image { .. })) {
+        return Err(SessionError::Unsupported { field: "content.image" });
+    }
+    let blank = content.iter().all(|part| matches!(part, Content::Text { text } if text.trim().is_empty()));
+    if blank {
+        return Err(SessionError::invalid("content", "the prompt is empty"));
+    }
+    Ok(())
+}
+
+/// Only known names are commands; any other text with a slash in front is a prompt.
+fn slash(content: &[Content]) -> Option<Slash> {
+    let [Content::Text { text }] = content else { return None };
+    let rest = text.trim().strip_prefix("/plan")?;
+    if rest.is_empty() {
+        return Some(Slash::Toggle);
+    }
+    rest.starts_with(char::is_whitespace).then(|| Slash::PlanAnd(rest.trim().to_owned()))
+}
+
+/// The parameters without the id: the same id with the same parameters is the same prompt.
+fn params_digest(params: &PromptParams) -> Digest {
+    let PromptParams { session_id: _, prompt_id: _, content, at, mode, answers } = params;
+    digest_of(&serde_json::to_vec(&(content, at, mode, answers)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Vec<Content> {
+        vec![Content::Text { text: text.into() }]
+    }
+
+    #[test]
+    fn only_known_names_are_commands() {
+        assert!(matches!(slash(&text("/plan")), Some(Slash::Toggle)));
+        assert!(matches!(slash(&text("  /plan  ")), Some(Slash::Toggle)));
+        assert!(
+            matches!(slash(&text("/plan add paging")), Some(Slash::PlanAnd(rest)) if rest == "add paging")
+        );
+        for other in ["/planet", "/etc/hosts is broken", "/unknown x", "plan", "/Plan"] {
+            assert!(slash(&text(other)).is_none(), "{other:?} was taken for a command");
+        }
+    }
+
+    #[test]
+    fn an_empty_prompt_is_refused() {
+        assert!(check_content(&[]).is_err());
+        assert!(check_content(&text(" \n")).is_err());
+        assert!(check_content(&text("x")).is_ok());
+    }
+}

@@ -1,0 +1,90 @@
+//! Loading a session: its journal folded into a state.
+
+use std::sync::Arc;
+
+use super::commit::storage;
+use super::deps::Deps;
+use super::error::SessionError;
+use super::record::{Parsed, Record};
+use super::state::SessionState;
+use crate::ids::SessionId;
+use crate::journal::{Commit, Damage, Journal};
+
+pub struct Loaded {
+    pub state: SessionState,
+    pub journal: Journal,
+    /// What people should know about the journal.
+    pub notices: Vec<String>,
+}
+
+/// # Errors
+/// There is no such session, or its journal cannot be opened.
+pub async fn load(deps: &Arc<Deps>, id: SessionId) -> Result<Loaded, SessionError> {
+    let dir = deps.paths.session_dir(id);
+    let (journal, damage, fold) = deps
+        .journals
+        .open_each(&dir, Fold::default(), |fold: &mut Fold, commit| fold.add(&commit))
+        .await
+        .map_err(|error| match error {
+            crate::journal::JournalError::Missing { .. } => SessionError::NotFound("session"),
+            error => storage(format!("{:#}", anyhow::Error::new(error))),
+        })?;
+    let Some(mut state) = fold.state else {
+        return Err(storage(format!("the journal in {} has no readable beginning", dir.display())));
+    };
+    if state.id() != id {
+        return Err(storage(format!("the journal in {} belongs to session {}", dir.display(), state.id())));
+    }
+    if let Some(what) = fold.unknown_must {
+        state.read_only =
+            Some(format!("it holds {what}, which this version of agentd must not pass over; upgrade agentd"));
+    }
+    if let Some(reason) = journal.read_only().or_else(|| damage.read_only.clone()) {
+        state.read_only = Some(reason);
+    }
+    // Numbers that the file has and the fold could not use still count: the next record comes after them.
+    state.head = crate::ids::Seq(journal.next_seq().0 - 1);
+    Ok(Loaded { state, journal, notices: notices(&damage) })
+}
+
+#[derive(Default)]
+struct Fold {
+    state: Option<SessionState>,
+    unknown_must: Option<String>,
+}
+
+impl Fold {
+    fn add(&mut self, commit: &Commit) {
+        for (index, (seq, raw)) in (0u32..).zip(commit.numbered()) {
+            match Record::parse(raw) {
+                Parsed::Known { record, .. } => match (&mut self.state, *record) {
+                    (None, Record::Created(created)) => {
+                        self.state = Some(SessionState::new(created, seq, commit.at));
+                    }
+                    (Some(state), record) => state.apply(seq, commit.at, commit.place.record(index), &record),
+                    (None, _) => {}
+                },
+                Parsed::Unknown { must: true } => {
+                    self.unknown_must.get_or_insert_with(|| format!("record {seq}"));
+                }
+                Parsed::Unknown { must: false } => {}
+            }
+        }
+    }
+}
+
+fn notices(damage: &Damage) -> Vec<String> {
+    let mut notices = Vec::new();
+    if let Some(torn) = &damage.torn {
+        let kept =
+            torn.kept_at.as_ref().map(|path| format!("; kept at {}", path.display())).unwrap_or_default();
+        notices.push(format!("an unfinished last line of {} bytes was set aside{kept}", torn.bytes));
+    }
+    for bad in &damage.bad_lines {
+        notices.push(format!("line {} of the journal cannot be read and was skipped", bad.number));
+    }
+    for (first, last) in &damage.missing {
+        notices.push(format!("records {first} to {last} are missing from the journal"));
+    }
+    notices
+}

@@ -1,0 +1,46 @@
+//! The engine: one task per session, driven by its journal.
+//!
+//! Read [`record`] (what is written down), [`state`] (the fold), [`step`] (what comes next), then [`actor`] (the task).
+
+mod actor;
+mod answers;
+pub mod approval;
+mod calls;
+pub mod command;
+mod commit;
+pub mod create;
+pub mod deps;
+pub mod error;
+pub mod feed;
+mod flight;
+pub mod history;
+mod inbox;
+mod load;
+pub mod models;
+mod planning;
+pub mod project;
+pub mod record;
+pub mod recover;
+mod request;
+pub mod state;
+pub mod step;
+mod turn;
+
+pub use actor::{Ended, Session, Watcher, deleted_event, guarded};
+pub use error::SessionError;
+pub use load::{Loaded, load};
+
+/// Runs what may block away from the runtime's threads.
+///
+/// # Panics
+/// If `work` does.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(value) => value,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is going down and nobody waits for the answer any more.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}

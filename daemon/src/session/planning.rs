@@ -1,0 +1,393 @@
+//! The life of a plan: entering, writing, watching the file, leaving. The file is the person's and the agent's common
+//! desk; the journal's snapshots are what counts.
+
+use std::path::PathBuf;
+
+use agentd_protocol::approval::By;
+use agentd_protocol::event::ToolStatus;
+use agentd_protocol::plan::{PlanAuthor, PlanGetResult, PlanPhase};
+use agentd_protocol::session::SetModeResult;
+use agentd_protocol::{MessageId, Mode};
+
+use super::actor::Session;
+use super::blocking;
+use super::command::Caller;
+use super::commit::storage;
+use super::error::SessionError;
+use super::record::{
+    ApprovalChanged, ContextAdded, ModeChanged, PlanEntered, PlanRecovered, PlanWritten, Record, Source,
+};
+use super::state::Call;
+use crate::context;
+use crate::ids::words::random_noun;
+use crate::ids::{Digest, digest_of};
+use crate::journal::Durability;
+use crate::plan::{self, PlanFile};
+use crate::tool::{PlanEdit, Request};
+
+/// The plan file as it is at this moment.
+pub(super) struct PlanNow {
+    pub path: PathBuf,
+    pub content: String,
+    pub revision: Digest,
+    /// What has to be journaled before this content may be relied on.
+    pub records: Vec<Record>,
+}
+
+impl Session {
+    /// The one file that may be written in plan mode: that of the newest cycle. What was approved is the journaled
+    /// snapshot, so writing it later changes no approval.
+    pub(super) fn own_plan_file(&self) -> Option<PathBuf> {
+        self.state.plan.as_ref().map(|plan| plan.path.clone())
+    }
+
+    fn is_planning(&self) -> bool {
+        let phase = self.state.plan.as_ref().map(|plan| plan.phase);
+        matches!(phase, Some(PlanPhase::Planning | PlanPhase::Presented))
+    }
+
+    /// Reads and hashes the file. A change that nobody journaled becomes a revision from outside; a file that is gone
+    /// is written back from the last snapshot. The records are the caller's to commit.
+    pub(super) async fn plan_now(&self) -> Result<PlanNow, SessionError> {
+        let Some(plan) = self.state.plan.clone() else { return Err(SessionError::NotFound("plan")) };
+        let path = plan.path.clone();
+        if !self.is_planning() {
+            // Approved or left: the snapshot is the plan, whatever happens to the file.
+            let (content, revision) = match plan.revision {
+                Some(revision) => (self.blob_text(revision).await?, revision),
+                None => (String::new(), digest_of(b"")),
+            };
+            return Ok(PlanNow { path, content, revision, records: Vec::new() });
+        }
+        let file = plan.path.clone();
+        let found = blocking(move || plan::read(&file)).await;
+        match found {
+            Ok(PlanFile::Plan { content, revision }) => {
+                // A new plan's file is empty until something is written: that is no revision.
+                if plan.revision == Some(revision) || (plan.revision.is_none() && content.is_empty()) {
+                    return Ok(PlanNow { path, content, revision, records: Vec::new() });
+                }
+                let before = match plan.revision {
+                    Some(known) => self.blob_text(known).await?,
+                    None => String::new(),
+                };
+                if self.put_blob(content.clone().into_bytes()).await? != revision {
+                    return Err(storage("the plan changed while it was read; try again".into()));
+                }
+                let diff = self.body(plan::diff(&before, &content).unwrap_or_default()).await?;
+                let record = PlanWritten { revision, by: PlanAuthor::Outside, diff }.into();
+                Ok(PlanNow { path, content, revision, records: vec![record] })
+            }
+            Ok(PlanFile::Missing) => self.recover_plan(plan.path, plan.revision, "was gone").await,
+            Ok(PlanFile::Unusable(why)) => {
+                self.recover_plan(plan.path, plan.revision, &format!("was {why}")).await
+            }
+            Err(error) => Err(storage(format!("{:#}", anyhow::Error::new(error)))),
+        }
+    }
+
+    async fn recover_plan(
+        &self,
+        file: PathBuf,
+        revision: Option<Digest>,
+        why: &str,
+    ) -> Result<PlanNow, SessionError> {
+        let content = match revision {
+            Some(revision) => self.blob_text(revision).await?,
+            None => String::new(),
+        };
+        self.write_plan_file(file.clone(), content.clone()).await?;
+        self.say("planRecovered", &format!("the plan file {why}; it was written back from the journal"));
+        let digest = digest_of(content.as_bytes());
+        let records = match revision {
+            Some(revision) => vec![PlanRecovered { from: "snapshot".into(), revision }.into()],
+            None => Vec::new(),
+        };
+        Ok(PlanNow { path: file, content, revision: digest, records })
+    }
+
+    pub(super) async fn write_plan_file(&self, file: PathBuf, content: String) -> Result<(), SessionError> {
+        let written = blocking(move || plan::write(&file, &content))
+            .await
+            .map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))?;
+        if let Some(aside) = written.set_aside {
+            let text =
+                format!("what stood in the plan's place was no ordinary file; it is now {}", aside.display());
+            self.say("planAside", &text);
+        }
+        Ok(())
+    }
+
+    /// Journals a plan's new text, then writes the file: snapshot blob, commit, file.
+    pub(super) async fn write_plan(
+        &mut self,
+        content: String,
+        by: PlanAuthor,
+        mut records: Vec<Record>,
+    ) -> Result<Digest, SessionError> {
+        let Some(plan) = self.state.plan.clone() else { return Err(SessionError::NotFound("plan")) };
+        let before = match plan.revision {
+            Some(known) => self.blob_text(known).await?,
+            None => String::new(),
+        };
+        let revision = self.put_blob(content.clone().into_bytes()).await?;
+        if plan.revision != Some(revision) {
+            let diff = self.body(plan::diff(&before, &content).unwrap_or_default()).await?;
+            records.push(PlanWritten { revision, by, diff }.into());
+        }
+        self.commit(records, Durability::Synced).await?;
+        self.write_plan_file(plan.path, content).await?;
+        Ok(revision)
+    }
+
+    // ---- modes ----
+
+    pub(super) async fn set_mode(
+        &mut self,
+        mode: Mode,
+        caller: &Caller,
+    ) -> Result<SetModeResult, SessionError> {
+        let records = self.mode_records(mode, caller).await?;
+        self.commit(records, Durability::Synced).await?;
+        self.after_mode_change().await?;
+        Ok(SetModeResult { mode: self.state.mode })
+    }
+
+    pub(super) async fn after_mode_change(&mut self) -> Result<(), SessionError> {
+        self.judge_waiting_again().await
+    }
+
+    /// What a change to `mode` by someone outside has to journal. Nothing if it is the mode already.
+    pub(super) async fn mode_records(
+        &mut self,
+        mode: Mode,
+        caller: &Caller,
+    ) -> Result<Vec<Record>, SessionError> {
+        if mode == self.state.mode {
+            return Ok(Vec::new());
+        }
+        self.deps.policy.mode_available(mode).map_err(SessionError::Refused)?;
+        if caller.actor == agentd_protocol::initialize::Actor::Program && mode != Mode::Plan {
+            return Err(SessionError::Refused(
+                "only a person may leave or widen a mode; a program may enter plan".into(),
+            ));
+        }
+        if mode == Mode::Plan {
+            return self.enter_plan_records(&caller.by, None).await;
+        }
+        let mut records = self.leave_plan_records(&caller.by).await?;
+        records.push(self.mode_changed(mode, caller.by.clone()));
+        let text = match self.state.mode {
+            Mode::Plan => context::plan_left(mode),
+            _ => context::mode_changed(mode),
+        };
+        records.push(self.guidance(text).await?);
+        Ok(records)
+    }
+
+    pub(super) fn mode_changed(&self, to: Mode, by: By) -> Record {
+        ModeChanged { from: self.state.mode, to, by }.into()
+    }
+
+    pub(super) async fn guidance(&self, text: String) -> Result<Record, SessionError> {
+        Ok(ContextAdded {
+            message_id: MessageId::generate(self.state.id()),
+            source: Source::Guidance,
+            origin: None,
+            text: self.body(text).await?,
+        }
+        .into())
+    }
+
+    /// A person leaves plan mode without an approval: what was presented is withdrawn, with its reason.
+    async fn leave_plan_records(&self, by: &By) -> Result<Vec<Record>, SessionError> {
+        let mut records = Vec::new();
+        if self.state.mode != Mode::Plan {
+            return Ok(records);
+        }
+        for pending in &self.state.approvals {
+            if let agentd_protocol::approval::Subject::Plan { .. } = pending.approval.subject {
+                records.push(super::approval::cancel(&pending.approval.approval_id, by.clone()));
+                let text = context::LEFT_WITHOUT_APPROVAL.into();
+                records.push(self.result(&pending.call, ToolStatus::NotRun, Some("plan.left"), text).await?);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Every way into plan mode is these records, with the same guidance. `call`: entered by the agent's own call,
+    /// whose result carries the guidance.
+    pub(super) async fn enter_plan_records(
+        &mut self,
+        by: &By,
+        call: Option<&Call>,
+    ) -> Result<Vec<Record>, SessionError> {
+        let (slug, path) = self.new_plan_file().await?;
+        let cycle = self.state.plan.as_ref().map_or(0, |plan| plan.cycle) + 1;
+        let text = plan_guidance(self.deps.policy.commands_in_plan(), &path);
+        let mut records = vec![
+            self.mode_changed(Mode::Plan, by.clone()),
+            PlanEntered { pre_mode: self.state.mode, slug, path, cycle, running: Vec::new() }.into(),
+        ];
+        match call {
+            Some(call) => records.push(self.result(&call.id, ToolStatus::Ok, None, text).await?),
+            None => records.push(self.guidance(context::note(&text)).await?),
+        }
+        Ok(records)
+    }
+
+    /// Names the plan by the newest prompt's words, else the handle's, and makes its empty file.
+    async fn new_plan_file(&self) -> Result<(String, PathBuf), SessionError> {
+        let words = match (&self.naming, self.state.inbox.back()) {
+            (Some(prompt), _) => Some(prompt.clone()),
+            (None, Some(entry)) => Some(entry.preview.clone()),
+            (None, None) => self.newest_prompt().await,
+        };
+        let handle = self.state.created.handle.clone();
+        let folder = self.deps.paths.plans_dir();
+        let id = self.state.id();
+        let created = blocking(move || {
+            let stem = plan::stem_from(words.as_deref(), &handle);
+            plan::create(&folder, &stem, id, &mut random_noun)
+        });
+        let plan::Created { slug, path } =
+            created.await.map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))?;
+        Ok((slug, path))
+    }
+
+    async fn newest_prompt(&self) -> Option<String> {
+        let item = self
+            .state
+            .context
+            .iter()
+            .rev()
+            .find(|item| item.kind == super::state::ContextKind::Said(Source::Prompt))?;
+        match self.record_at(item.place).await.ok()? {
+            Record::ContextAdded(added) => match added.text {
+                super::record::Body::Inline(text) => Some(text),
+                super::record::Body::Blob { head, .. } => Some(head),
+            },
+            _ => None,
+        }
+    }
+
+    // ---- what tools ask of the session ----
+
+    pub(super) async fn carry_out(&mut self, call: &Call, request: Request) -> Result<(), SessionError> {
+        match request {
+            Request::EnterPlan => {
+                if self.state.mode == Mode::Plan {
+                    let text = context::already_planning(
+                        self.state
+                            .plan
+                            .as_ref()
+                            .map(|plan| plan.path.as_path())
+                            .unwrap_or_else(|| "".as_ref()),
+                    );
+                    let result = self.result(&call.id, ToolStatus::Ok, None, text).await?;
+                    return self.commit(vec![result], Durability::Written).await;
+                }
+                let by = super::approval::by_daemon("enter_plan_mode");
+                let mut records = self.enter_plan_records(&by, Some(call)).await?;
+                records.extend(self.later_calls_not_run(call, Mode::Plan).await?);
+                self.commit(records, Durability::Synced).await?;
+                self.after_mode_change().await
+            }
+            Request::WritePlan(edit) => self.edit_plan(call, edit).await,
+            // These are approvals: the gate asks about them in every mode, so they never come here allowed.
+            Request::LeavePlan | Request::AskPerson(_) => {
+                let result = self.error_result(&call.id, "internal", context::NOT_WITHOUT_A_PERSON).await?;
+                self.commit(vec![result], Durability::Written).await
+            }
+        }
+    }
+
+    async fn edit_plan(&mut self, call: &Call, edit: PlanEdit) -> Result<(), SessionError> {
+        let now = self.plan_now().await?;
+        let edited = match edit.apply(&now.content) {
+            Ok(edited) => edited,
+            Err(text) => {
+                let mut records = now.records;
+                records.push(self.error_result(&call.id, "call.failed", &text).await?);
+                return self.commit(records, Durability::Written).await;
+            }
+        };
+        let outside = !now.records.is_empty();
+        let diff = plan::diff(&now.content, &edited).unwrap_or_default();
+        self.commit(now.records, Durability::Written).await?;
+        let revision = self.write_plan(edited, PlanAuthor::Own, Vec::new()).await?;
+        let text = context::plan_written(&now.path, revision, &diff, outside);
+        let result = self.result(&call.id, ToolStatus::Ok, None, text).await?;
+        self.commit(vec![result], Durability::Written).await
+    }
+
+    /// A call that changes the mode ends its message.
+    pub(super) async fn later_calls_not_run(
+        &self,
+        call: &Call,
+        mode: Mode,
+    ) -> Result<Vec<Record>, SessionError> {
+        let mut records = Vec::new();
+        let later: Vec<_> = self
+            .state
+            .turn
+            .iter()
+            .flat_map(|turn| turn.calls())
+            .skip_while(|other| other.id != call.id)
+            .skip(1)
+            .map(|other| other.id.clone())
+            .collect();
+        for id in later {
+            let why = context::NotRun::ModeChanged(mode);
+            records
+                .push(self.result(&id, ToolStatus::NotRun, Some(why.code()), context::not_run(why)).await?);
+        }
+        Ok(records)
+    }
+
+    pub(super) async fn plan_get(&mut self) -> Result<PlanGetResult, SessionError> {
+        let content = self.refresh_plan().await?;
+        let Some(plan) = super::project::plan_view(&self.state) else {
+            return Err(SessionError::NotFound("plan"));
+        };
+        Ok(PlanGetResult { plan, content })
+    }
+
+    /// Takes up a change of the plan file from outside, moving a pending approval to the new revision.
+    pub(super) async fn refresh_plan(&mut self) -> Result<String, SessionError> {
+        let now = self.plan_now().await?;
+        let content = now.content.clone();
+        if now.records.is_empty() {
+            return Ok(content);
+        }
+        let pending = self
+            .state
+            .approvals
+            .iter()
+            .find(|pending| {
+                matches!(pending.approval.subject, agentd_protocol::approval::Subject::Plan { .. })
+            })
+            .map(|pending| pending.approval.clone());
+        let Some(pending) = pending else {
+            self.commit(now.records, Durability::Synced).await?;
+            return Ok(content);
+        };
+        if content.trim().is_empty() || content.len() > super::calls::MAX_PRESENTED {
+            // Nothing that could be approved: the revision is kept, and answers stay stale until it is mended.
+            self.commit(now.records, Durability::Synced).await?;
+            return Ok(content);
+        }
+        let mut records = now.records;
+        if let Ok((_, approval)) = self.plan_approval(Some(pending.approval_id.clone())).await? {
+            records.push(ApprovalChanged { approval: std::sync::Arc::new(approval) }.into());
+        }
+        self.commit(records, Durability::Synced).await?;
+        Ok(content)
+    }
+}
+
+/// The text of every way into plan mode.
+#[must_use]
+pub(super) fn plan_guidance(commands: context::PlanCommands, path: &std::path::Path) -> String {
+    context::plan_guidance(&context::PlanGuidance { path, commands, running: &[] })
+}

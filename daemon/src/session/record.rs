@@ -1,0 +1,569 @@
+//! The private records of a session: what the journal holds and what is folded into its state.
+//!
+//! Clients never see these; [`super::project`] turns each into at most one public event. A record that changes what may
+//! run is marked `must`: a build that does not know it opens the session read-only instead of running wider.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentd_protocol::approval::{Approval, By, ChoiceId};
+use agentd_protocol::event::{ResetReason, Resolution, ToolKind, ToolStatus};
+use agentd_protocol::mode::Mode;
+use agentd_protocol::permission::{Confinement, Decision};
+use agentd_protocol::plan::PlanAuthor;
+use agentd_protocol::session::{At, Content, ModelInfo, Origin};
+use agentd_protocol::time::Timestamp;
+use agentd_protocol::turn::{Denial, Outcome, Usage};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::ids::{ApprovalId, CallId, DaemonId, Digest, MessageId, Seq, SessionId, TurnId};
+use crate::model::message::Stop;
+
+/// The major version of this format. Raised when an older build could no longer read what a newer one writes.
+pub const FORMAT: u32 = 1;
+
+/// Text over this many bytes becomes a blob, so that journal lines stay short: long lines are the ones that tear.
+pub const INLINE_LIMIT: usize = 32 * 1024;
+
+/// Text of any length: inline while short, else a blob of the session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Body {
+    Inline(String),
+    Blob { blob: Digest, size: u64, head: String, tail: String },
+}
+
+/// JSON of any length: inline while short, else a blob of the session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Json {
+    Inline(Box<RawValue>),
+    Blob(Digest),
+}
+
+macro_rules! records {
+    ($($(#[$doc:meta])* $variant:ident($type:ident) = $name:literal $(, $must:ident)?;)*) => {
+        /// One thing that happened.
+        #[derive(Clone, Debug)]
+        pub enum Record {
+            $($(#[$doc])* $variant($type)),*
+        }
+
+        $(impl From<$type> for Record {
+            fn from(body: $type) -> Self {
+                Record::$variant(body)
+            }
+        })*
+
+        impl Record {
+            #[must_use]
+            pub fn name(&self) -> &'static str {
+                match self { $(Record::$variant(_) => $name),* }
+            }
+
+            /// The record as one JSON object, `type` first. `turn` is the turn it belongs to.
+            ///
+            /// # Panics
+            /// Never: every field has string keys and no type here fails to serialise.
+            #[must_use]
+            pub fn to_raw(&self, turn: Option<TurnId>) -> Box<RawValue> {
+                let raw = match self {
+                    $(Record::$variant(body) => serde_json::value::to_raw_value(&Tagged {
+                        kind: $name,
+                        must: [$(stringify!($must))?].contains(&"must"),
+                        turn,
+                        body,
+                    })),*
+                };
+                raw.expect("records have string keys only")
+            }
+
+            /// Reads a record back. See [`Parsed`] for what is not one of ours.
+            #[must_use]
+            pub fn parse(raw: &RawValue) -> Parsed {
+                let Ok(tag) = serde_json::from_str::<Tag<'_>>(raw.get()) else {
+                    return Parsed::Unknown { must: false };
+                };
+                let record = match &*tag.kind {
+                    $($name => serde_json::from_str::<$type>(raw.get()).map(Record::$variant).ok(),)*
+                    _ => None,
+                };
+                match record {
+                    Some(record) => Parsed::Known { record: Box::new(record), turn: tag.turn },
+                    None => Parsed::Unknown { must: tag.must },
+                }
+            }
+        }
+    };
+}
+
+/// What a journaled object turned out to be.
+#[derive(Debug)]
+pub enum Parsed {
+    Known {
+        record: Box<Record>,
+        /// The turn it belongs to.
+        turn: Option<TurnId>,
+    },
+    /// Written by a newer version, or damaged. Kept in the journal and skipped; with `must` the session is read-only.
+    Unknown { must: bool },
+}
+
+#[derive(Serialize)]
+struct Tagged<'a, T> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    must: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn: Option<TurnId>,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+#[derive(Deserialize)]
+struct Tag<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: std::borrow::Cow<'a, str>,
+    #[serde(default)]
+    must: bool,
+    #[serde(default)]
+    turn: Option<TurnId>,
+}
+
+records! {
+    /// The first record of every journal.
+    Created(Created) = "sessionCreated", must;
+    ModeChanged(ModeChanged) = "modeChanged", must;
+    TitleChanged(TitleChanged) = "titleChanged";
+    PlanEntered(PlanEntered) = "planEntered", must;
+    PlanWritten(PlanWritten) = "planWritten";
+    PlanApproved(PlanApproved) = "planApproved";
+    PlanRejected(PlanRejected) = "planRejected";
+    PlanRecovered(PlanRecovered) = "planRecovered";
+    InboxAdded(InboxAdded) = "inboxAdded";
+    InboxTaken(InboxTaken) = "inboxTaken";
+    InboxWithdrawn(InboxWithdrawn) = "inboxWithdrawn";
+    CommandRun(CommandRun) = "commandRun";
+    TurnStarted(TurnStarted) = "turnStarted";
+    TurnResumed(TurnResumed) = "turnResumed";
+    TurnParked(TurnParked) = "turnParked";
+    TurnStopping(TurnStopping) = "turnStopping", must;
+    TurnFinished(TurnFinished) = "turnFinished";
+    ContextAdded(ContextAdded) = "contextAdded";
+    ContextReset(ContextReset) = "contextReset", must;
+    SampleStarted(SampleStarted) = "sampleStarted";
+    SampleFailed(SampleFailed) = "sampleFailed";
+    Replied(Replied) = "replied";
+    CallProposed(CallProposed) = "callProposed";
+    CallJudged(CallJudged) = "callJudged";
+    CallStarted(CallStarted) = "callStarted";
+    CallFinished(CallFinished) = "callFinished";
+    FileChanged(FileChanged) = "fileChanged";
+    ApprovalRequested(ApprovalRequested) = "approvalRequested", must;
+    ApprovalChanged(ApprovalChanged) = "approvalChanged", must;
+    ApprovalResolved(ApprovalResolved) = "approvalResolved", must;
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    pub format: u32,
+    pub daemon_id: DaemonId,
+    pub session_id: SessionId,
+    pub handle: String,
+    pub title: Option<String>,
+    pub cwd: PathBuf,
+    pub mode: Mode,
+    pub model: ModelInfo,
+    /// A child names the session and the call it belongs to.
+    pub parent: Option<Parent>,
+    pub origin: Origin,
+    pub by: By,
+    /// Blobs of the prefix, fixed until the context is reset.
+    pub system_prompt: Digest,
+    pub tools: Digest,
+    /// Digest of the parameters: the same id with the same parameters is the same session.
+    pub params: Digest,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Parent {
+    pub session_id: SessionId,
+    pub call_id: CallId,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModeChanged {
+    pub from: Mode,
+    pub to: Mode,
+    pub by: By,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TitleChanged {
+    pub title: String,
+}
+
+/// Plan mode begins: sets the mode, names the file, remembers where to return to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanEntered {
+    pub pre_mode: Mode,
+    pub slug: String,
+    pub path: PathBuf,
+    pub cycle: u32,
+    pub running: Vec<String>,
+}
+
+/// A revision of the plan; its bytes are the blob of that digest, written before this record.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanWritten {
+    pub revision: Digest,
+    pub by: PlanAuthor,
+    pub diff: Body,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanApproved {
+    pub revision: Digest,
+    pub choice: ChoiceId,
+    pub mode_after: Mode,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanRejected {
+    pub revision: Digest,
+    pub feedback: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanRecovered {
+    pub from: String,
+    pub revision: Digest,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InboxAdded {
+    pub prompt_id: TurnId,
+    pub origin: Origin,
+    pub at_point: At,
+    pub content: Vec<Content>,
+    pub by: By,
+    /// Digest of the parameters: the same id with the same parameters is the same prompt.
+    pub params: Digest,
+    pub queued: bool,
+    /// When the prompt arrived.
+    pub queued_at: Timestamp,
+}
+
+/// An entry leaves the inbox and joins a turn: its own, or the running one that it steers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InboxTaken {
+    pub prompt_id: TurnId,
+    pub turn_id: TurnId,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InboxWithdrawn {
+    pub prompt_id: TurnId,
+}
+
+/// A prompt was a control command; what it did is in the records beside this one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandRun {
+    pub prompt_id: TurnId,
+    pub name: String,
+    pub params: Digest,
+    pub by: By,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnStarted {
+    pub turn_id: TurnId,
+    pub origin: Origin,
+}
+
+/// The turn goes on after a restart.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnResumed {
+    pub turn_id: TurnId,
+    /// Whether the daemon had died in the turn. A second crash ends it.
+    pub after_crash: bool,
+}
+
+/// A clean shutdown put the turn down.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnParked {
+    pub turn_id: TurnId,
+}
+
+/// A person interrupts: no further step is taken and the inbox waits for the next prompt of a person.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnStopping {
+    pub turn_id: TurnId,
+    pub by: By,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnFinished {
+    pub turn_id: TurnId,
+    pub outcome: Outcome,
+    pub usage: Usage,
+    pub denials: Vec<Denial>,
+    pub error: Option<String>,
+    /// The mode at the end, so that a list can read it from a journal's last line.
+    pub mode: Mode,
+    /// Whether the inbox waits for a person from here on.
+    pub hold_inbox: bool,
+}
+
+/// A message enters the context.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContextAdded {
+    pub message_id: MessageId,
+    pub source: Source,
+    /// Of a prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+    pub text: Body,
+}
+
+/// Who a context message is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Source {
+    /// The folder, the date, the project's own instructions. Survives resets.
+    Environment,
+    /// A prompt; shown to clients.
+    Prompt,
+    /// Written by agentd: guidance, a mode change.
+    Guidance,
+    /// The approved plan that a cleared context begins with.
+    Plan,
+}
+
+/// The context becomes the kept messages, then whatever is added after.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContextReset {
+    pub reason: ResetReason,
+    /// Numbers of the records that stay, in their old order.
+    pub keep: Vec<Seq>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SampleStarted {
+    pub message_id: MessageId,
+    pub attempt: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SampleFailed {
+    pub message_id: MessageId,
+    pub error: String,
+    pub then: AfterFailure,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum AfterFailure {
+    /// Asked again at that moment.
+    Retry { at: Timestamp },
+    /// Asked again at once: a restart cut it off, not a fault of the provider.
+    Again,
+    /// The turn ends.
+    GiveUp,
+}
+
+/// The model's answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Replied {
+    pub message_id: MessageId,
+    pub text: Body,
+    pub thinking: Option<Body>,
+    /// The neutral message with its raw bytes. Absent for a text that was cut off and will be asked for again: people
+    /// saw it, the model will not.
+    pub message: Option<Json>,
+    pub usage: Usage,
+    pub end: ReplyEnd,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ReplyEnd {
+    /// As the model wanted it.
+    Model(Stop),
+    /// Cut by an interrupt or a shutdown.
+    Cut,
+}
+
+/// One call of the answer just recorded; calls follow in order, in the same commit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallProposed {
+    pub call_id: CallId,
+    /// The id inside the provider's message.
+    pub provider_id: String,
+    pub tool: String,
+    pub kind: ToolKind,
+    pub title: String,
+    pub input: CallInput,
+    /// Neighbouring read-only calls form one group.
+    pub read_only: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum CallInput {
+    Json(Json),
+    Malformed { problem: String, text: Body },
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallJudged {
+    pub call_id: CallId,
+    pub decision: Decision,
+    pub reason: String,
+    pub rule: Option<String>,
+    pub confinement: Option<Confinement>,
+    /// The mode it was judged in.
+    pub mode: Mode,
+}
+
+/// Effects may have happened from here on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallStarted {
+    pub call_id: CallId,
+    pub effects: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallFinished {
+    pub call_id: CallId,
+    pub status: ToolStatus,
+    /// A reason code when it did not run.
+    pub reason: Option<String>,
+    pub content: Body,
+    pub diff: Option<Body>,
+    /// Content hashes that the session now knows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<(PathBuf, Digest)>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileChanged {
+    pub call_id: CallId,
+    pub path: PathBuf,
+    pub before: Option<Digest>,
+    pub after: Option<Digest>,
+    pub added: u32,
+    pub removed: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalRequested {
+    pub call_id: CallId,
+    pub approval: Arc<Approval>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalChanged {
+    pub approval: Arc<Approval>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalResolved {
+    pub approval_id: ApprovalId,
+    pub resolution: Resolution,
+    pub choice: Option<ChoiceId>,
+    pub by: By,
+    pub feedback: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> Box<RawValue> {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_record_is_one_object_with_its_type_first_and_round_trips() {
+        let by = By { principal: "user:1".into(), client: "test".into(), pid: None };
+        let record = Record::from(ModeChanged { from: Mode::Default, to: Mode::Plan, by });
+        let text = record.to_raw(None);
+        assert!(text.get().starts_with(r#"{"type":"modeChanged","must":true"#), "{}", text.get());
+        let Parsed::Known { record: again, turn: None } = Record::parse(&text) else {
+            panic!("not read back")
+        };
+        assert_eq!(again.to_raw(None).get(), text.get());
+    }
+
+    #[test]
+    fn raw_json_survives_byte_for_byte() {
+        let input = r#"{"b":1.50,"a":"é\u0041"}"#;
+        let session = SessionId::generate();
+        let turn = Some(TurnId::generate());
+        let record = Record::from(CallProposed {
+            call_id: CallId::generate(session),
+            provider_id: "x".into(),
+            tool: "read_file".into(),
+            kind: ToolKind::Read,
+            title: "read".into(),
+            input: CallInput::Json(Json::Inline(raw(input))),
+            read_only: true,
+        });
+        let Parsed::Known { record: again, turn: t } = Record::parse(&record.to_raw(turn)) else {
+            panic!("not read back")
+        };
+        assert_eq!(t, turn);
+        let Record::CallProposed(CallProposed { input: CallInput::Json(Json::Inline(json)), .. }) = *again
+        else {
+            panic!("another record")
+        };
+        assert_eq!(json.get(), input);
+    }
+
+    #[test]
+    fn unknown_records_are_skipped_and_must_ones_noticed() {
+        assert!(matches!(Record::parse(&raw(r#"{"type":"future"}"#)), Parsed::Unknown { must: false }));
+        assert!(matches!(
+            Record::parse(&raw(r#"{"type":"future","must":true}"#)),
+            Parsed::Unknown { must: true }
+        ));
+        // A known name whose fields this version cannot read is no less dangerous.
+        let broken = raw(r#"{"type":"modeChanged","must":true,"to":"warp"}"#);
+        assert!(matches!(Record::parse(&broken), Parsed::Unknown { must: true }));
+        assert!(matches!(Record::parse(&raw("[1]")), Parsed::Unknown { must: false }));
+    }
+}
