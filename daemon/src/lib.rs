@@ -24,3 +24,9 @@ pub mod tool;
 
 // Floor 4: the engine.
 pub mod session;
+
+// Floor 5: which sessions are live.
+pub mod registry;
+
+// Floor 6: the socket.
+pub mod rpc;

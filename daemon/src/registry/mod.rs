@@ -1,0 +1,314 @@
+//! Which sessions are live. Every session has an entry that always takes messages; the first one loads it, sixty idle
+//! seconds unload it. What concerns more than one session (lists, what waits, the daemon's feed) is here too.
+
+mod entry;
+mod feed;
+mod list;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agentd_protocol::approval::{Approval, WaitingApproval};
+use agentd_protocol::session::{Activity, NewParams, NewResult, Row};
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry as Slot;
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+
+use crate::ids::SessionId;
+use crate::paths::markers::Markers;
+use crate::session::command::{Caller, Command, Reply, Snapshot};
+use crate::session::deps::Deps;
+use crate::session::feed::Feed;
+use crate::session::project::view;
+use crate::session::{SessionError, Watcher, blocking, create, models::Models};
+
+pub use feed::{DaemonFeed, FeedNews};
+
+use entry::{Entry, Start};
+
+pub struct Registry {
+    deps: Arc<Deps>,
+    /// Only ever looked at for a moment: no guard is held across an await.
+    entries: DashMap<SessionId, Arc<Entry>>,
+    /// Rows and pending approvals of the sessions in memory.
+    rows: Mutex<HashMap<SessionId, (Row, Vec<Approval>)>>,
+    feed: Arc<DaemonFeed>,
+    tracker: TaskTracker,
+    stopping: AtomicBool,
+}
+
+/// Counts for `daemon/status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauges {
+    pub live: u32,
+    pub running: u32,
+    pub waiting_approvals: u32,
+}
+
+impl Registry {
+    #[must_use]
+    pub fn new(deps: Arc<Deps>) -> Arc<Self> {
+        Arc::new(Self {
+            deps,
+            entries: DashMap::new(),
+            rows: Mutex::default(),
+            feed: Arc::default(),
+            tracker: TaskTracker::new(),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    #[must_use]
+    pub fn deps(&self) -> &Arc<Deps> {
+        &self.deps
+    }
+
+    #[must_use]
+    pub fn models(&self) -> &Models {
+        &self.deps.models
+    }
+
+    #[must_use]
+    pub fn daemon_feed(&self) -> Arc<DaemonFeed> {
+        Arc::clone(&self.feed)
+    }
+
+    // ---- messages ----
+
+    /// Puts a command into the session's mailbox, in the order of the calls to this function: nothing is awaited
+    /// before. A session that does not exist answers so itself.
+    ///
+    /// # Errors
+    /// The mailbox is full.
+    pub fn send(self: &Arc<Self>, id: SessionId, mut command: Command) -> Result<(), SessionError> {
+        loop {
+            let entry = self.entry(id);
+            match entry.offer(command) {
+                Ok(()) => {
+                    self.wake(&entry);
+                    return Ok(());
+                }
+                Err(entry::Refused::Full) => return Err(SessionError::Overloaded),
+                // It went away between the look-up and the message; the next look-up finds or makes another.
+                Err(entry::Refused::Gone(back)) => command = *back,
+            }
+        }
+    }
+
+    /// Sends a command and waits for its answer.
+    ///
+    /// # Errors
+    /// What the session says.
+    pub async fn ask<T>(
+        self: &Arc<Self>,
+        id: SessionId,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, SessionError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(id, command(reply))?;
+        // A session that dies without answering is loaded anew by the next message.
+        answer.await.unwrap_or(Err(SessionError::Overloaded))
+    }
+
+    fn entry(&self, id: SessionId) -> Arc<Entry> {
+        Arc::clone(self.entries.entry(id).or_insert_with(|| Entry::cold(id)).value())
+    }
+
+    fn wake(self: &Arc<Self>, entry: &Arc<Entry>) {
+        if let Some(commands) = entry.take_if_cold() {
+            let registry = Arc::clone(self);
+            self.tracker.spawn(entry::host(registry, Arc::clone(entry), commands, Start::Load));
+        }
+    }
+
+    // ---- creating ----
+
+    /// Makes a session, or answers the one that was made with the same id and parameters.
+    ///
+    /// # Errors
+    /// The parameters, the disk, or an id that exists with other parameters.
+    pub async fn create(
+        self: &Arc<Self>,
+        params: NewParams,
+        caller: &Caller,
+    ) -> Result<NewResult, SessionError> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(SessionError::Refused("the daemon is shutting down".into()));
+        }
+        let id = params.session_id.unwrap_or_else(SessionId::generate);
+        let reserved = match self.entries.entry(id) {
+            Slot::Occupied(_) => None,
+            Slot::Vacant(vacant) => {
+                let (entry, commands) = Entry::live(id);
+                vacant.insert(Arc::clone(&entry));
+                Some((entry, commands))
+            }
+        };
+        let Some((entry, commands)) = reserved else { return self.same_as(id, params).await };
+        match create::create(&self.deps, id, &params, caller).await {
+            Ok((state, journal)) => {
+                let state_view = view(&state, None);
+                let handle = state.created.handle.clone();
+                let registry = Arc::clone(self);
+                let start = Start::Fresh(Box::new((state, journal)));
+                self.tracker.spawn(entry::host(registry, entry, commands, start));
+                Ok(NewResult { session_id: id, handle, state: state_view })
+            }
+            Err(create::CreateError::Exists) => {
+                entry.cool(commands);
+                self.same_as(id, params).await
+            }
+            Err(create::CreateError::Failed(error)) => {
+                self.entries.remove(&id);
+                Err(error)
+            }
+        }
+    }
+
+    async fn same_as(self: &Arc<Self>, id: SessionId, params: NewParams) -> Result<NewResult, SessionError> {
+        let params = Box::new(params);
+        let state = self.ask(id, |reply| Command::SameAs { params, reply }).await?;
+        Ok(NewResult { session_id: id, handle: state.handle.clone(), state: *state })
+    }
+
+    // ---- watching ----
+
+    /// What a subscription to a session starts from.
+    ///
+    /// # Errors
+    /// There is no such session.
+    pub async fn snapshot(
+        self: &Arc<Self>,
+        id: SessionId,
+    ) -> Result<(Box<Snapshot>, Arc<Feed>), SessionError> {
+        let snapshot = self.ask(id, |reply| Command::Snapshot { reply }).await?;
+        Ok((snapshot, Arc::clone(&self.entry(id).feed)))
+    }
+
+    /// Every approval that waits, oldest first.
+    #[must_use]
+    pub fn waiting(&self, only: Option<SessionId>) -> Vec<WaitingApproval> {
+        let rows = self.rows();
+        let mut waiting: Vec<_> = rows
+            .values()
+            .filter(|(row, _)| only.is_none_or(|id| id == row.session_id))
+            .flat_map(|(row, approvals)| {
+                approvals.iter().map(|approval| WaitingApproval {
+                    session_id: row.session_id,
+                    handle: row.handle.clone(),
+                    cwd: row.cwd.clone(),
+                    mode: row.mode.unwrap_or(agentd_protocol::Mode::Default),
+                    approval: approval.clone(),
+                })
+            })
+            .collect();
+        drop(rows);
+        waiting.sort_by(|a, b| {
+            (a.approval.requested_at, &a.approval.approval_id)
+                .cmp(&(b.approval.requested_at, &b.approval.approval_id))
+        });
+        waiting
+    }
+
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        let rows = self.rows();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Gauges {
+            live: count(rows.len()),
+            running: count(rows.values().filter(|(row, _)| row.activity == Activity::Running).count()),
+            waiting_approvals: count(rows.values().map(|(_, approvals)| approvals.len()).sum()),
+        }
+    }
+
+    fn rows(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, (Row, Vec<Approval>)>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unloaded(&self, id: SessionId) {
+        self.rows().remove(&id);
+    }
+
+    fn deleted(&self, id: SessionId) {
+        self.entries.remove(&id);
+        self.unloaded(id);
+        self.feed.deleted(id);
+    }
+
+    // ---- start and stop ----
+
+    /// Loads the sessions that were not idle when the last process ended: they wait for a person, or go on.
+    pub async fn resume_active(self: &Arc<Self>) {
+        let markers = Markers::new(&self.deps.paths);
+        let ids = match blocking(move || markers.list()).await {
+            Ok(ids) => ids,
+            Err(error) => {
+                tracing::error!(%error, "the list of active sessions cannot be read");
+                return;
+            }
+        };
+        for id in ids {
+            let row = self.ask(id, |reply| Command::Row { reply }).await;
+            match row {
+                Ok(_) => {}
+                // Deleted, or never begun: the crash came between the marker and the first commit.
+                Err(SessionError::NotFound(_)) => {
+                    let markers = Markers::new(&self.deps.paths);
+                    let _ = blocking(move || markers.clear(id)).await;
+                }
+                Err(error) => tracing::error!(session = %id, %error, "an active session was not taken up"),
+            }
+        }
+    }
+
+    /// Tells everyone who watches that the daemon is going down.
+    pub fn announce(&self) {
+        for entry in self.entries.iter() {
+            entry.feed.shutting_down();
+        }
+        self.feed.shutting_down();
+    }
+
+    /// No session takes a further step; returns once nothing runs, or after `patience`.
+    pub async fn park(self: &Arc<Self>, patience: Duration) {
+        self.stopping.store(true, Ordering::Relaxed);
+        let live: Vec<_> =
+            self.entries.iter().filter(|entry| entry.is_live()).map(|entry| entry.id).collect();
+        let mut parked = Vec::new();
+        for id in live {
+            let (reply, answer) = oneshot::channel();
+            if self.send(id, Command::Park { reply }).is_ok() {
+                parked.push(answer);
+            }
+        }
+        let all = async {
+            for answer in parked {
+                let _ = answer.await;
+            }
+        };
+        if tokio::time::timeout(patience, all).await.is_err() {
+            tracing::warn!("some calls did not end in time; they are cut off");
+        }
+    }
+
+    /// Ends every session's task. What still ran is dropped, and with it its processes.
+    pub async fn leave(&self) {
+        self.deps.leave.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+impl Watcher for Registry {
+    fn changed(&self, row: Row, approvals: Vec<Approval>) {
+        self.feed.changed(&row, &approvals);
+        self.rows().insert(row.session_id, (row, approvals));
+    }
+}
