@@ -30,3 +30,6 @@ pub mod registry;
 
 // Floor 6: the socket.
 pub mod rpc;
+
+// Floor 7: start and stop.
+pub mod start;

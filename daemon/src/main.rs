@@ -1,13 +1,15 @@
-//! The binary: so far only the helper that processes run under.
+//! The binary: what has to happen before anything else, arguments, exit codes.
 
 use std::process::ExitCode;
 
 use agentd::process::helper;
+use agentd::start;
 
 fn main() -> ExitCode {
-    // Before any thread exists.
+    // A helper is entered before any thread exists: it forks.
     if helper::is_called() {
         return helper::main();
     }
-    ExitCode::SUCCESS
+    start::harden();
+    start::main()
 }

@@ -1,0 +1,30 @@
+//! The command line of `agentd`.
+
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Parser)]
+#[command(
+    name = "agentd",
+    version,
+    about = "Hosts coding-agent sessions. Talk to it with agentctl, which starts it when needed.",
+    after_help = "Exit codes: 0 clean, 1 failure, 2 usage, 75 another agentd owns the state folder or the socket."
+)]
+pub(super) struct Arguments {
+    /// Listen here instead of $XDG_RUNTIME_DIR/agentd/agentd.sock
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Make the mode bypassPermissions available
+    #[arg(long)]
+    pub allow_bypass: bool,
+    #[command(subcommand)]
+    pub command: Option<Subcommand>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Subcommand {
+    /// Print the JSON Schema of the protocol
+    Schema,
+    /// Serve canned model answers from FILE, for tests
+    #[command(hide = true)]
+    Playback { file: PathBuf },
+}

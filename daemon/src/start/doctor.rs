@@ -1,0 +1,59 @@
+//! `daemon/doctor`: what is in order, what is missing, and what to type.
+
+use agentd_protocol::daemon::{Check, CheckStatus};
+
+use crate::rpc::handlers::Daemon;
+
+pub(super) fn checks(daemon: &Daemon) -> Vec<Check> {
+    let deps = daemon.registry.deps();
+    let mut checks = vec![
+        ok("daemon", format!("agentd {} at {}", daemon.info.version, daemon.socket)),
+        ok("state", deps.paths.state_dir().display().to_string()),
+    ];
+    checks.push(match rustix::process::dumpable_behavior() {
+        Ok(rustix::process::DumpableBehavior::NotDumpable) => {
+            ok("memory", "closed to other processes of the same user".into())
+        }
+        _ => warning("memory", "other processes of the same user can read the daemon's memory".into(), None),
+    });
+    checks.push(match deps.models.key_list_blocking() {
+        Ok(list) if list.keys.is_empty() => warning(
+            "model",
+            "no key is stored or set".into(),
+            Some("agentctl key add anthropic   (or: ollama serve, agentctl demo)"),
+        ),
+        Ok(list) => {
+            let keys: Vec<_> =
+                list.keys.iter().map(|key| format!("{} ({})", key.provider, key.source)).collect();
+            ok("model", format!("keys: {}", keys.join(", ")))
+        }
+        Err(error) => warning("model", error.to_string(), None),
+    });
+    checks.push(warning(
+        "sandbox",
+        "not built yet: every command asks a person, and plan mode has no shell".into(),
+        None,
+    ));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = path.as_str();
+    for (name, program) in [("shell", "/bin/bash"), ("git", "git")] {
+        checks.push(match crate::paths::find_program(program, path) {
+            Some(path) => ok(name, path.display().to_string()),
+            None => {
+                warning(name, format!("{program} is missing"), Some("install it with your package manager"))
+            }
+        });
+    }
+    for notice in &daemon.notices {
+        checks.push(warning("settings", notice.text.clone(), None));
+    }
+    checks
+}
+
+fn ok(name: &str, detail: String) -> Check {
+    Check { name: name.into(), status: CheckStatus::Ok, detail, fix: None }
+}
+
+fn warning(name: &str, detail: String, fix: Option<&str>) -> Check {
+    Check { name: name.into(), status: CheckStatus::Warning, detail, fix: fix.map(str::to_owned) }
+}

@@ -1,0 +1,51 @@
+//! The service manager's side: readiness, the watchdog, signals.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::journal::JournalService;
+
+/// Where no service manager listens, telling it does nothing.
+fn tell(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::debug!(%error, "the service manager was not told");
+    }
+}
+
+pub(super) fn ready() {
+    tell(&[NotifyState::Ready]);
+}
+
+pub(super) fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+/// Pings the watchdog, but only after a round trip through a journal thread and a spawned task: a daemon whose threads
+/// are stuck is not alive.
+pub(super) async fn watchdog(journals: Arc<JournalService>) {
+    let Some(period) = sd_notify::watchdog_enabled() else { return };
+    let mut ticks = tokio::time::interval((period / 2).max(Duration::from_millis(100)));
+    loop {
+        ticks.tick().await;
+        let journals = Arc::clone(&journals);
+        let round = tokio::spawn(async move { journals.ping().await });
+        if matches!(round.await, Ok(Ok(()))) {
+            tell(&[NotifyState::Watchdog]);
+        }
+    }
+}
+
+/// Returns at the first SIGTERM or SIGINT.
+pub(super) async fn ended_by_signal() {
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}
