@@ -1,0 +1,445 @@
+//! `waiting`, `approve`, `deny`: answering from any terminal.
+
+use agentd_client::Client;
+use agentd_protocol::approval::{
+    Approval, ApprovalGetParams, ApprovalListParams, ChoiceId, RespondParams, RespondResult, Subject,
+    WaitingApproval,
+};
+use agentd_protocol::session::{SessionParams, SetModeParams};
+use agentd_protocol::{ErrorCode, Mode, method};
+use tokio::time::{Instant, sleep_until};
+
+use super::args::{ApproveArgs, DenyArgs};
+use super::ask::{Action, Ask, Input, response};
+use super::context::{Context, now};
+use super::editor;
+use super::exit::{Exit, Failure};
+use super::resolve;
+use super::screen::{self, Screen};
+use super::signals::{Caught, Signals};
+use super::terminal::{Echo, Terminal, Typed};
+use super::watch::{TYPE_AHEAD, settled_text};
+use crate::render::approval::{next_command, short_digest, short_id};
+use crate::render::{Line, Style, line};
+
+/// `agentctl waiting`.
+pub(crate) async fn waiting(context: &Context) -> Result<Exit, Failure> {
+    let client = context.connect_or_start().await?;
+    let list = pending(&client).await?;
+    if list.is_empty() {
+        screen::print(&[Line::from("Nothing waits for you.")])?;
+        return Ok(Exit::Finished);
+    }
+    for (index, approval) in list.iter().enumerate() {
+        if index > 0 {
+            screen::print(&[Line::new()])?;
+        }
+        screen::print(&line::waiting(approval, &context.program, context.home(), now()))?;
+    }
+    Ok(Exit::Finished)
+}
+
+async fn pending(client: &Client) -> Result<Vec<WaitingApproval>, Failure> {
+    Ok(client.call::<method::ApprovalList>(ApprovalListParams::default()).await?.approvals)
+}
+
+/// One approval, read anew: a plan that was edited by hand shows as it is now.
+async fn find(client: &Client, spec: Option<&str>) -> Result<WaitingApproval, Failure> {
+    let approval_id = resolve::approval(&pending(client).await?, spec)?.approval.approval_id.clone();
+    Ok(client.call::<method::ApprovalGet>(ApprovalGetParams { approval_id }).await?)
+}
+
+/// `agentctl approve`.
+pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> Result<Exit, Failure> {
+    let (id, choice) = words(args.id.as_deref(), args.choice.as_deref())?;
+    let client = context.connect_or_start().await?;
+    let waiting = find(&client, id.as_deref()).await?;
+    let Some(choice) = choice else {
+        if args.revision.is_some() || args.digest.is_some() {
+            return Err(
+                Failure::usage("--revision and --digest go with a choice").next(choices(&waiting.approval))
+            );
+        }
+        return ask(context, &client, waiting, args.edit).await;
+    };
+    if args.edit {
+        return Err(Failure::usage("--edit goes without a choice: you are asked once you have edited"));
+    }
+    let params = named(&waiting.approval, choice, &args, &context.program)?;
+    let result = respond(context, &client, &waiting, params).await?;
+    say_accepted(context, &waiting, choice, &result)
+}
+
+/// `agentctl deny`.
+pub(crate) async fn deny(context: &Context, args: DenyArgs) -> Result<Exit, Failure> {
+    let client = context.connect_or_start().await?;
+    let waiting = find(&client, args.id.as_deref()).await?;
+    let choice = match waiting.approval.subject {
+        Subject::Tool { .. } => ChoiceId::Deny,
+        Subject::Plan { .. } => ChoiceId::KeepPlanning,
+        Subject::Question { .. } => ChoiceId::Decline,
+    };
+    // Refusing widens nothing, so nobody has to prove what was seen.
+    let params = RespondParams { feedback: args.message, ..response(&waiting.approval, choice) };
+    let result = respond(context, &client, &waiting, params).await?;
+    say_accepted(context, &waiting, choice, &result)
+}
+
+/// Which approval, which choice: one word alone is a choice if it is the name of one.
+fn words(id: Option<&str>, choice: Option<&str>) -> Result<(Option<String>, Option<ChoiceId>), Failure> {
+    match (id, choice) {
+        (Some(word), None) => match choice_named(word) {
+            Some(choice) => Ok((None, Some(choice))),
+            None => Ok((Some(word.to_owned()), None)),
+        },
+        (id, None) => Ok((id.map(str::to_owned), None)),
+        (id, Some(word)) => {
+            let choice = choice_named(word).ok_or_else(|| {
+                let names = ChoiceId::ALL.map(ChoiceId::name).join(", ");
+                Failure::usage(format!("{word:?} is no choice; the choices are {names}"))
+            })?;
+            Ok((id.map(str::to_owned), Some(choice)))
+        }
+    }
+}
+
+/// By its name on the wire, or as people type it: `keep-planning`.
+fn choice_named(word: &str) -> Option<ChoiceId> {
+    let plain: String = word.chars().filter(|c| !matches!(c, '-' | '_')).collect();
+    ChoiceId::ALL.into_iter().find(|choice| choice.name().eq_ignore_ascii_case(&plain))
+}
+
+fn choices(approval: &Approval) -> String {
+    let names: Vec<&str> = approval.choices.iter().map(|choice| choice.id.name()).collect();
+    format!("the choices are {}", names.join(", "))
+}
+
+/// The answer that a complete command line gives. It names what was seen, so that nothing else is approved.
+fn named(
+    approval: &Approval,
+    choice: ChoiceId,
+    args: &ApproveArgs,
+    program: &str,
+) -> Result<RespondParams, Failure> {
+    if !approval.choices.iter().any(|offered| offered.id == choice) {
+        return Err(Failure::usage(format!("{} is not offered here", choice.name())).next(choices(approval)));
+    }
+    let see = format!("{program} approve {}", short_id(approval));
+    let (flag, seen, current) = match &approval.subject {
+        Subject::Plan { plan } => ("--revision", args.revision.as_deref(), plan.revision),
+        Subject::Tool { .. } | Subject::Question { .. } => {
+            ("--digest", args.digest.as_deref(), approval.digest)
+        }
+    };
+    let Some(seen) = seen else {
+        return Err(Failure::usage(format!("say what you have seen with {flag}, 12 hex digits or more"))
+            .next(format!("{see} shows it and asks")));
+    };
+    if seen.trim_start_matches("sha256:").len() < 12 {
+        return Err(Failure::usage(format!("{flag} takes 12 hex digits or more")));
+    }
+    if !current.has_prefix(seen) {
+        return Err(Failure::failed(format!(
+            "this is not what you have seen: it changed and is {} now; nothing was answered",
+            short_digest(current)
+        ))
+        .next(see));
+    }
+    if args.mode.is_some() && !matches!(approval.subject, Subject::Plan { .. }) {
+        return Err(Failure::usage("--mode goes with plans only"));
+    }
+    let mut params = RespondParams { mode: args.mode, ..response(approval, choice) };
+    match choice {
+        ChoiceId::Answer => {
+            if args.message.is_empty() {
+                return Err(Failure::usage("give the answer with -m, once for each question"));
+            }
+            params.answers.clone_from(&args.message);
+        }
+        _ if args.message.is_empty() => {}
+        _ => params.feedback = Some(args.message.join("\n")),
+    }
+    Ok(params)
+}
+
+async fn respond(
+    context: &Context,
+    client: &Client,
+    waiting: &WaitingApproval,
+    params: RespondParams,
+) -> Result<RespondResult, Failure> {
+    client.call::<method::ApprovalRespond>(params).await.map_err(|error| match error.code() {
+        Some(ErrorCode::ApprovalSettled) => Failure::failed(settled_text(&error)),
+        Some(ErrorCode::Stale) => Failure::failed("it changed in the meantime; nothing was answered")
+            .next(format!("{} approve {}", context.program, short_id(&waiting.approval))),
+        _ => error.into(),
+    })
+}
+
+fn say_accepted(
+    context: &Context,
+    waiting: &WaitingApproval,
+    choice: ChoiceId,
+    result: &RespondResult,
+) -> Result<Exit, Failure> {
+    let label = waiting.approval.choices.iter().find(|offered| offered.id == choice);
+    let label = label.map_or(choice.name(), |offered| offered.label.as_str());
+    screen::print(&[
+        Line::styled(Style::Good, "→ ")
+            .plain(&format!("{}: {label} · mode {}", waiting.handle, result.mode_now)),
+        Line::styled(Style::Dim, "Next: ")
+            .with(Style::Code, &format!("{} attach {}", context.program, waiting.handle)),
+    ])?;
+    Ok(Exit::Finished)
+}
+
+/// Shows everything and takes the answer from the terminal.
+async fn ask(
+    context: &Context,
+    client: &Client,
+    waiting: WaitingApproval,
+    edit: bool,
+) -> Result<Exit, Failure> {
+    let mut screen = Screen::open(false);
+    let terminal = if screen.is_terminal() { Terminal::open() } else { None };
+    let state =
+        client.call::<method::SessionGet>(SessionParams { session_id: waiting.session_id }).await?.state;
+    let ask = Ask::new(waiting.approval.clone(), waiting.handle.clone(), state.pre_mode);
+    let Some(terminal) = terminal else {
+        // It can still be read; it cannot be answered.
+        screen::print(&ask.draw(screen::print_width().min(100)))?;
+        return Err(Failure::usage("answering needs a terminal, or a choice").next(format!(
+            "{} {}",
+            context.program,
+            next_command(&waiting.approval)
+        )));
+    };
+    screen.line(&line::header(&state, context.home()))?;
+    let mut session = Asking { context, client, waiting, ask, screen, terminal, signals: Signals::catch()? };
+    session.run(edit).await
+}
+
+/// One approval at one terminal, without following its session.
+struct Asking<'a> {
+    context: &'a Context,
+    client: &'a Client,
+    waiting: WaitingApproval,
+    ask: Ask,
+    screen: Screen,
+    terminal: Terminal,
+    signals: Signals,
+}
+
+impl Asking<'_> {
+    async fn run(&mut self, edit: bool) -> Result<Exit, Failure> {
+        let mut action = Action::Redraw;
+        if edit {
+            match self.ask.plan_text() {
+                Some(text) => action = Action::Edit(text.to_owned()),
+                None => return Err(Failure::usage("--edit goes with plans only")),
+            }
+        }
+        loop {
+            action = match action {
+                Action::Say(lines) => {
+                    self.screen.lines(&lines)?;
+                    self.screen.prompt(&self.ask.prompt())?;
+                    self.terminal.set_echo(Echo::On);
+                    self.next().await?
+                }
+                Action::Redraw => {
+                    self.draw().await?;
+                    self.next().await?
+                }
+                Action::Edit(text) => self.edit(&text).await?,
+                Action::Respond(params) => match self.send(*params).await? {
+                    Some(exit) => return Ok(exit),
+                    None => Action::Redraw,
+                },
+                Action::LeavePlan(mode) => return self.leave_plan(mode).await,
+                Action::Detach => {
+                    let next = format!("{} approve {}", self.context.program, short_id(self.ask.approval()));
+                    self.screen
+                        .line(&Line::styled(Style::Dim, "It still waits. Next: ").with(Style::Code, &next))?;
+                    return Ok(Exit::Waiting);
+                }
+            };
+        }
+    }
+
+    /// Draws the question; whatever is typed in the first moment is thrown away.
+    async fn draw(&mut self) -> Result<(), Failure> {
+        self.terminal.set_echo(Echo::Off);
+        self.screen.lines(&self.ask.draw(self.screen.width()))?;
+        self.screen.prompt(&self.ask.prompt())?;
+        sleep_until(Instant::now() + TYPE_AHEAD).await;
+        self.terminal.discard_input();
+        self.terminal.set_echo(Echo::On);
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Action, Failure> {
+        loop {
+            let input = tokio::select! {
+                typed = self.terminal.read() => match typed? {
+                    Typed::Line(line) => Input::Line(line),
+                    Typed::End => {
+                        self.screen.end_prompt()?;
+                        Input::End
+                    }
+                },
+                signal = self.signals.next() => match signal {
+                    Caught::Interrupt | Caught::Leave => {
+                        self.screen.end_prompt()?;
+                        return Ok(Action::Detach);
+                    }
+                    Caught::Continued => {
+                        self.terminal.reapply();
+                        return Ok(Action::Redraw);
+                    }
+                    Caught::Resized => {
+                        self.screen.resized();
+                        continue;
+                    }
+                },
+            };
+            return Ok(self.ask.take(input));
+        }
+    }
+
+    async fn edit(&mut self, text: &str) -> Result<Action, Failure> {
+        self.terminal.lend();
+        let edited = editor::edit(text).await;
+        self.terminal.reapply();
+        self.signals.forget_interrupts();
+        let (file, text) = edited?;
+        let action = self.ask.take(Input::Edited(text));
+        if self.ask.is_edited() {
+            // Kept until it is sent: a crash between must not cost the person's work.
+            let path = file.into_temp_path();
+            self.screen
+                .line(&Line::styled(Style::Dim, &format!("Your version lies in {} too.", path.display())))?;
+            path.keep()
+                .map_err(|error| Failure::failed(format!("cannot keep the edited plan: {}", error.error)))?;
+        }
+        Ok(action)
+    }
+
+    /// Sends the answer; `None` if something else is asked by now.
+    async fn send(&mut self, params: RespondParams) -> Result<Option<Exit>, Failure> {
+        let (approval_id, choice) = (params.approval_id.clone(), params.choice);
+        match self.client.call::<method::ApprovalRespond>(params).await {
+            Ok(result) => say_accepted(self.context, &self.waiting, choice, &result).map(Some),
+            Err(error) if error.code() == Some(ErrorCode::ApprovalSettled) => {
+                Err(Failure::failed(settled_text(&error)))
+            }
+            Err(error) if error.code() == Some(ErrorCode::Stale) => {
+                self.screen.line(&Line::styled(
+                    Style::Warn,
+                    "It changed in the meantime. This is how it stands now:",
+                ))?;
+                let current =
+                    self.client.call::<method::ApprovalGet>(ApprovalGetParams { approval_id }).await?;
+                self.ask.replace(current.approval);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn leave_plan(&mut self, mode: Mode) -> Result<Exit, Failure> {
+        let params = SetModeParams { session_id: self.waiting.session_id, mode };
+        let result = self.client.call::<method::SessionSetMode>(params).await?;
+        let text = format!("Plan mode is left, nothing was carried out · mode {}", result.mode);
+        self.screen.line(&Line::styled(Style::Good, "→ ").plain(&text))?;
+        Ok(Exit::Finished)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::approval::tests as samples;
+
+    fn args() -> ApproveArgs {
+        ApproveArgs {
+            id: None,
+            choice: None,
+            revision: None,
+            digest: None,
+            message: vec![],
+            mode: None,
+            edit: false,
+        }
+    }
+
+    #[test]
+    fn one_word_is_a_choice_or_an_id() {
+        assert_eq!(words(Some("execute"), None).unwrap(), (None, Some(ChoiceId::Execute)));
+        assert_eq!(words(Some("keep-planning"), None).unwrap(), (None, Some(ChoiceId::KeepPlanning)));
+        assert_eq!(words(Some("9b1c44aa"), None).unwrap(), (Some("9b1c44aa".into()), None));
+        assert_eq!(words(None, None).unwrap(), (None, None));
+        assert_eq!(
+            words(Some("9b1c"), Some("allow_once")).unwrap(),
+            (Some("9b1c".into()), Some(ChoiceId::AllowOnce))
+        );
+        assert_eq!(words(Some("9b1c"), Some("yes")).unwrap_err().exit, Exit::Usage);
+    }
+
+    /// No choice's name may be taken for the end of an id.
+    #[test]
+    fn no_choice_looks_like_an_id() {
+        for choice in ChoiceId::ALL {
+            assert!(!choice.name().bytes().all(|byte| byte.is_ascii_hexdigit()));
+        }
+    }
+
+    #[test]
+    fn a_plan_is_approved_only_by_its_revision() {
+        let approval = samples::plan("# P");
+        let answer = |args: ApproveArgs| named(&approval, ChoiceId::Execute, &args, "agentctl");
+        assert_eq!(answer(args()).unwrap_err().exit, Exit::Usage);
+        let digest_only = ApproveArgs { digest: Some("777777777777".into()), ..args() };
+        assert_eq!(answer(digest_only).unwrap_err().exit, Exit::Usage);
+        let short = ApproveArgs { revision: Some("3f3f3f".into()), ..args() };
+        assert_eq!(answer(short).unwrap_err().exit, Exit::Usage);
+        let other = ApproveArgs { revision: Some("aaaaaaaaaaaa".into()), ..args() };
+        let failure = answer(other).unwrap_err();
+        assert_eq!(
+            (failure.exit, failure.next.as_deref()),
+            (Exit::Failed, Some("agentctl approve deadbeef"))
+        );
+        let right = ApproveArgs {
+            revision: Some("sha256:3f3f3f3f3f3f".into()),
+            mode: Some(Mode::Default),
+            message: vec!["and fast".into()],
+            ..args()
+        };
+        let params = answer(right).unwrap();
+        assert_eq!(params.mode, Some(Mode::Default));
+        assert_eq!(params.feedback.as_deref(), Some("and fast"));
+        assert_eq!(params.digest, approval.digest);
+    }
+
+    #[test]
+    fn a_call_is_approved_only_by_its_digest() {
+        let approval = samples::tool("cargo test");
+        let seen = ApproveArgs { digest: Some("777777777777".into()), ..args() };
+        assert!(named(&approval, ChoiceId::AllowOnce, &seen, "agentctl").is_ok());
+        assert_eq!(named(&approval, ChoiceId::Execute, &seen, "agentctl").unwrap_err().exit, Exit::Usage);
+        let with_mode = ApproveArgs { mode: Some(Mode::AcceptEdits), ..seen };
+        assert_eq!(
+            named(&approval, ChoiceId::AllowOnce, &with_mode, "agentctl").unwrap_err().exit,
+            Exit::Usage
+        );
+    }
+
+    #[test]
+    fn an_answer_needs_words() {
+        let approval = samples::question(vec![samples::one_question()]);
+        let mut seen = ApproveArgs { digest: Some("777777777777".into()), ..args() };
+        assert_eq!(named(&approval, ChoiceId::Answer, &seen, "agentctl").unwrap_err().exit, Exit::Usage);
+        seen.message = vec!["opaque".into()];
+        assert_eq!(named(&approval, ChoiceId::Answer, &seen, "agentctl").unwrap().answers, ["opaque"]);
+    }
+}

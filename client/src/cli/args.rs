@@ -1,0 +1,337 @@
+//! The command line. Every help text is here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agentd_protocol::SessionId;
+use agentd_protocol::mode::Mode;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::exit::Exit;
+
+/// Talks to agentd, the daemon that keeps your coding-agent sessions.
+///
+/// A session is one conversation in one folder. It lives in the daemon: closing the terminal stops nothing.
+#[derive(Debug, Parser)]
+#[command(name = "agentctl", version, after_long_help = Exit::table(), max_term_width = 100,
+    after_help = "Try it without a key: agentctl demo. Exit codes: agentctl --help", disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// The daemon's socket [default: AGENTD_SOCKET, else the user's runtime folder]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Plays a bundled scenario on a sample project: no key, no network
+    #[command(after_long_help = "Example:\n  agentctl demo\n  agentctl demo --auto | cat")]
+    Demo(DemoArgs),
+    /// Starts a session in this folder and follows it
+    #[command(
+        after_long_help = "Examples:\n  agentctl run --plan \"Add pagination to the list endpoint\"\n  \
+        git diff | agentctl run -\n  agentctl run --json --timeout 10m \"Fix the failing test\" > events.jsonl\n\n\
+        On a terminal, Ctrl-C stops the turn and a second one leaves it running. Elsewhere the final text goes to\n\
+        stdout and everything else to stderr."
+    )]
+    Run(RunArgs),
+    /// Sends a prompt to a session, without following it
+    #[command(after_long_help = "Examples:\n  agentctl send \"Also update the README\"\n  \
+        agentctl send api-paging-otter --at step \"Skip the tests\"\n\nFollow it with: agentctl attach")]
+    Send(SendArgs),
+    /// Stops the running turn of a session
+    Stop(SessionArg),
+    /// Shows a session live and lets you answer its approvals
+    #[command(
+        after_long_help = "Shows the last turn, then follows. Off a terminal it follows until the session is \
+        idle. Leaving never stops\nanything; Ctrl-C while a turn runs stops the turn first."
+    )]
+    Attach(AttachArgs),
+    /// Lists sessions: what needs you, what works, what is idle
+    Ls(LsArgs),
+    /// Deletes a session and everything of it
+    Rm(RmArgs),
+    /// Lists every approval that waits for you, oldest first
+    Waiting,
+    /// Shows what waits and takes your answer
+    #[command(
+        after_long_help = "Without CHOICE the whole request is shown and you are asked; that needs a terminal.\n\
+        With CHOICE, say what you have seen: --revision for a plan, --digest for anything else. `agentctl waiting`\n\
+        prints the full command.\n\nExamples:\n  agentctl approve\n  agentctl approve 9b1c44aa execute --revision \
+        3f2a9c0d1e77\n  agentctl approve keepPlanning --revision 3f2a9c0d1e77 -m \"Use cursors, not offsets\""
+    )]
+    Approve(ApproveArgs),
+    /// Refuses what waits; a plan is kept in planning
+    #[command(
+        after_long_help = "With -m the session goes on with what you say; without it the turn ends.\n\n\
+        Example:\n  agentctl deny 9b1c44aa -m \"Do not touch the migrations\""
+    )]
+    Deny(DenyArgs),
+    /// Shows or changes a session's mode
+    #[command(
+        after_long_help = "Modes: default (asks before changes), acceptEdits (edits without asking), plan \
+        (changes nothing but its plan),\ndontAsk (refuses what would ask), bypassPermissions (asks almost nothing).\n\n\
+        Examples:\n  agentctl mode\n  agentctl mode plan\n  agentctl mode api-paging-otter accept-edits"
+    )]
+    Mode(ModeArgs),
+    /// A session's plan
+    #[command(subcommand)]
+    Plan(PlanCommand),
+    /// Keys of model providers, kept by the daemon
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// The daemon itself
+    #[command(subcommand)]
+    Daemon(DaemonCommand),
+    /// Calls a method of the protocol and prints the answer
+    #[command(after_long_help = "Example:\n  agentctl rpc session/list '{\"order\":\"updated\"}'")]
+    Rpc(RpcArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Answers by itself, saying so: one round of feedback, then execute
+    #[arg(long)]
+    pub(crate) auto: bool,
+    /// Keeps the session and the sample project
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Plans first: nothing but the plan is written until you approve it
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// The session's mode; with --plan the mode to come back to
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub(crate) mode: Option<Mode>,
+    /// provider/model, or a provider [default: AGENTD_MODEL, settings, the key found]
+    #[arg(long, value_name = "P/M")]
+    pub(crate) model: Option<String>,
+    /// The session's folder [default: this one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Prints every event as one line of JSON on stdout
+    #[arg(long, conflicts_with = "detach")]
+    pub(crate) json: bool,
+    /// Prints the session's name and leaves it running, with exit code 3
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Stops the turn after this long: 90s, 10m, 2h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Names the session; the same id again continues the same one
+    #[arg(long, value_name = "UUID")]
+    pub(crate) session_id: Option<SessionId>,
+    /// What to do; - reads it from stdin
+    #[arg(required = true, value_name = "PROMPT")]
+    pub(crate) prompt: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SendArgs {
+    /// [ID] TEXT: the session (default: this folder's) and what to say; - reads the text from stdin
+    #[arg(required = true, num_args = 1..=2, value_names = ["ID", "TEXT"])]
+    pub(crate) words: Vec<String>,
+    /// turn: after the running one; step: steers the running one
+    #[arg(long, value_enum, default_value_t = AtArg::Turn)]
+    pub(crate) at: AtArg,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum AtArg {
+    Turn,
+    Step,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionArg {
+    /// A handle, an id or its end (4 characters or more), @ for the newest here [default: this folder's session]
+    pub(crate) id: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttachArgs {
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// Shows all turns from the beginning
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Shows every idle session, not only the newest
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    /// A handle, an id or its end, or @
+    pub(crate) id: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApproveArgs {
+    /// The approval's id or its end, from `agentctl waiting` [default: the only one]
+    pub(crate) id: Option<String>,
+    /// One of its choices, by name
+    pub(crate) choice: Option<String>,
+    /// The plan's revision that you have seen, 12 hex digits or more
+    #[arg(long, value_name = "R")]
+    pub(crate) revision: Option<String>,
+    /// The digest that you have seen, 12 hex digits or more
+    #[arg(long, value_name = "D", conflicts_with = "revision")]
+    pub(crate) digest: Option<String>,
+    /// What the session should know; for a question, the answer (once for each)
+    #[arg(short = 'm', long = "message", value_name = "TEXT")]
+    pub(crate) message: Vec<String>,
+    /// Another mode than the choice leads to; plans only
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub(crate) mode: Option<Mode>,
+    /// Opens the plan in your editor first; needs a terminal
+    #[arg(long)]
+    pub(crate) edit: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DenyArgs {
+    /// The approval's id or its end [default: the only one]
+    pub(crate) id: Option<String>,
+    /// What to do instead
+    #[arg(short = 'm', long = "message", value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModeArgs {
+    /// [ID] [MODE]: neither shows the mode of this folder's session
+    #[arg(num_args = 0..=2, value_names = ["ID", "MODE"])]
+    pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Prints the plan as it is now
+    Show(SessionArg),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Reads a key from stdin, stores it, tries it
+    #[command(
+        after_long_help = "Examples:\n  agentctl key add anthropic\n  pass show openai | agentctl key add openai\n\n\
+        The key is stored by the daemon in a file only you can read. It is never printed."
+    )]
+    Add {
+        /// anthropic, openai, deepseek, …
+        provider: String,
+    },
+    /// Takes keys from this shell's environment
+    #[command(after_long_help = "Examples:\n  agentctl key import\n  agentctl key import ANTHROPIC_API_KEY")]
+    Import {
+        /// Variables or providers [default: every known variable that is set]
+        names: Vec<String>,
+    },
+    /// Shows which keys are known and where they come from
+    List,
+    /// Forgets a stored key
+    Rm { provider: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DaemonCommand {
+    /// Starts it, if it does not run
+    Start,
+    /// Stops it; running turns go on at the next start
+    Stop,
+    /// Shows what it is doing
+    Status,
+    /// Checks what it needs and says what to type
+    Doctor,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RpcArgs {
+    /// A method, such as session/get
+    pub(crate) method: String,
+    /// Its parameters, as JSON; - reads them from stdin
+    pub(crate) params: Option<String>,
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    text.parse().map_err(|error: agentd_protocol::mode::UnknownMode| error.to_string())
+}
+
+/// `90s`, `10m`, `2h`, `500ms`; a bare number counts seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let error = || format!("{text:?} is no duration; write 90s, 10m or 2h");
+    let number: u64 = number.parse().map_err(|_| error())?;
+    let milliseconds = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(error()),
+    };
+    match number.checked_mul(milliseconds) {
+        Some(0) | None => Err(error()),
+        Some(ms) => Ok(Duration::from_millis(ms)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_what_it_does_in_one_line() {
+        fn check(command: &clap::Command) {
+            for sub in command.get_subcommands() {
+                let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+                assert!(!about.is_empty() && about.len() <= 72, "{}: {about:?}", sub.get_name());
+                check(sub);
+            }
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn the_long_help_has_the_exit_codes() {
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("124") && help.contains("waiting for an approval"), "{help}");
+    }
+
+    #[test]
+    fn durations() {
+        for (text, ms) in [("90s", 90_000), ("10m", 600_000), ("2h", 7_200_000), ("5", 5000), ("250ms", 250)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)));
+        }
+        for text in ["", "m", "-1s", "1d", "0", "99999999999999999999s", "18446744073709551615h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn modes_are_taken_as_people_type_them() {
+        let cli =
+            Cli::try_parse_from(["agentctl", "run", "--plan", "--mode", "accept-edits", "do", "it"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!("not run") };
+        assert_eq!((run.mode, run.prompt.join(" ")), (Some(Mode::AcceptEdits), "do it".to_owned()));
+        assert!(Cli::try_parse_from(["agentctl", "run", "--mode", "yolo", "x"]).is_err());
+        assert!(Cli::try_parse_from(["agentctl", "run"]).is_err());
+    }
+}

@@ -1,0 +1,181 @@
+//! What every command needs: the way to the daemon, the names to print, and what its errors mean for the exit code.
+
+use std::path::{Path, PathBuf};
+
+use agentd_client::{CallError, Client, ConnectError, ConnectOptions, StartError, StartOptions, Startup};
+use agentd_protocol::initialize::{Actor, ClientInfo};
+use agentd_protocol::session::{ListParams, Order, Row};
+use agentd_protocol::{ErrorCode, SessionId, Timestamp, method};
+
+use super::exit::{Exit, Failure};
+use super::resolve::{self, Here};
+use super::screen::say;
+use crate::render::{Line, Style};
+
+/// The newest sessions that names are looked up in; the daemon gives no more at once.
+const LIST_LIMIT: u32 = 500;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    socket: Option<PathBuf>,
+    /// `agentctl`, with its `--socket` if one was given, for the commands that are printed.
+    pub(crate) program: String,
+    pub(crate) home: Option<PathBuf>,
+}
+
+impl Context {
+    pub(crate) fn new(socket: Option<PathBuf>) -> Self {
+        let program = match &socket {
+            None => "agentctl".to_owned(),
+            Some(socket) => format!("agentctl --socket {}", shell_word(&socket.to_string_lossy())),
+        };
+        Self { socket, program, home: std::env::var_os("HOME").map(PathBuf::from) }
+    }
+
+    fn options(&self) -> ConnectOptions {
+        let client = ClientInfo {
+            name: "agentctl".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            actor: Actor::Person,
+        };
+        ConnectOptions { socket: self.socket.clone(), ..ConnectOptions::new(client) }
+    }
+
+    /// Connects to a daemon that runs.
+    pub(crate) async fn connect(&self) -> Result<Client, Failure> {
+        Ok(agentd_client::connect(self.options()).await?)
+    }
+
+    /// Connects to a daemon that is about to end: its event streams end with it and do not look for the next one,
+    /// which would start it again where the socket is systemd's.
+    pub(crate) async fn connect_for_the_last_time(&self) -> Result<Client, Failure> {
+        let options = ConnectOptions { reconnect_for: std::time::Duration::ZERO, ..self.options() };
+        Ok(agentd_client::connect(options).await?)
+    }
+
+    /// Connects, and starts a daemon if none runs.
+    pub(crate) async fn connect_or_start(&self) -> Result<Client, Failure> {
+        let (client, startup) = self.start().await?;
+        if let Startup::Started { pid } = startup {
+            say(&[Line::styled(Style::Dim, &format!("Started agentd (pid {pid})."))])?;
+        }
+        Ok(client)
+    }
+
+    pub(crate) async fn start(&self) -> Result<(Client, Startup), Failure> {
+        Ok(agentd_client::connect_or_start(self.options(), StartOptions::default()).await?)
+    }
+
+    pub(crate) fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
+    }
+}
+
+/// The newest sessions, children included.
+pub(crate) async fn rows(client: &Client) -> Result<Vec<Row>, Failure> {
+    let params = ListParams {
+        children: true,
+        order: Order::Updated,
+        limit: Some(LIST_LIMIT),
+        ..ListParams::default()
+    };
+    Ok(client.call::<method::SessionList>(params).await?.sessions)
+}
+
+/// The session that a command is about.
+pub(crate) async fn session(client: &Client, spec: Option<&str>) -> Result<SessionId, Failure> {
+    // A full id needs no list, and may be older than the list goes.
+    if let Some(id) = spec.and_then(|spec| spec.parse().ok()) {
+        return Ok(id);
+    }
+    resolve::session(&rows(client).await?, spec, &Here::new(Path::new("."))?)
+}
+
+/// The time now, for "5 min ago".
+pub(crate) fn now() -> Timestamp {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// `text` as one word of a shell's command line.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        let exit = match &error {
+            CallError::Daemon { code: ErrorCode::Refused, .. } => Exit::Refused,
+            CallError::Lost => Exit::NoDaemon,
+            CallError::Connect(_) | CallError::Malformed { .. } => Exit::NoDaemon,
+            CallError::Daemon { .. } | CallError::Rpc { .. } => Exit::Failed,
+        };
+        Failure::new(exit, with_causes(&error))
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        Failure::new(Exit::NoDaemon, with_causes(&error))
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        Failure::new(Exit::NoDaemon, with_causes(&error))
+    }
+}
+
+/// The error and what caused it, each once.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(&format!(": {cause_text}"));
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use agentd_protocol::ErrorData;
+
+    use super::*;
+
+    fn daemon_error(code: ErrorCode) -> Failure {
+        let data = ErrorData { kind: code.kind().into(), more: serde_json::Map::new() };
+        CallError::Daemon { code, message: "no".into(), data }.into()
+    }
+
+    #[test]
+    fn errors_have_their_exit_codes() {
+        assert_eq!(daemon_error(ErrorCode::Refused).exit, Exit::Refused);
+        assert_eq!(daemon_error(ErrorCode::InvalidInput).exit, Exit::Failed);
+        assert_eq!(Failure::from(CallError::Lost).exit, Exit::NoDaemon);
+        assert_eq!(Failure::from(ConnectError::Version { ours: 1, theirs: 2 }).exit, Exit::NoDaemon);
+        assert_eq!(Failure::from(StartError::NoProgram).exit, Exit::NoDaemon);
+    }
+
+    #[test]
+    fn printed_commands_reach_the_same_daemon() {
+        assert_eq!(Context::new(None).program, "agentctl");
+        assert_eq!(Context::new(Some("/run/a.sock".into())).program, "agentctl --socket /run/a.sock");
+        assert_eq!(Context::new(Some("/r n/it's".into())).program, r"agentctl --socket '/r n/it'\''s'");
+    }
+
+    #[test]
+    fn causes_are_said_once() {
+        let source = std::io::Error::other("permission denied");
+        let error = ConnectError::Io { socket: "/s".into(), source };
+        assert_eq!(with_causes(&error), "cannot connect to /s: permission denied");
+    }
+}

@@ -1,0 +1,171 @@
+//! `demo`: the bundled playback. The daemon fills the empty folder with the sample project and plays the model's part;
+//! everything else is real.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
+use agentd_client::Client;
+use agentd_protocol::method::Empty;
+use agentd_protocol::session::{At, Content, NewParams, NewResult, PromptParams};
+use agentd_protocol::{Mode, Seq, TurnId, method};
+use tempfile::TempDir;
+
+use super::args::DemoArgs;
+use super::auto::Auto;
+use super::context::Context;
+use super::exit::{Exit, Failure};
+use super::follow::Goal;
+use super::run::{answerer, delete, follow_prompt, session_env};
+use super::screen::{self, Screen};
+use super::watch::{Answerer, Target, Until};
+use crate::render::{Line, Style};
+
+/// The model that plays the scenario.
+const MODEL: &str = "demo/tour";
+
+/// What the scenario is asked to do.
+const PROMPT: &str = "Add pagination to the list endpoint";
+
+/// `agentctl demo`.
+pub(crate) async fn demo(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
+    let client = context.connect_or_start().await?;
+    let folder = private_folder()?;
+    let mut screen = Screen::open(false);
+    let answerer = if args.auto { Answerer::Auto(Auto::default()) } else { answerer(&screen) };
+    screen.lines(&introduction())?;
+    let new = begin(&client, &folder).await?;
+    if let Answerer::Person(_) = answerer {
+        let pid = client.call::<method::DaemonStatus>(Empty {}).await?.pid;
+        screen.line(&second_terminal(&context.program, &new.handle, pid))?;
+    }
+    let result = play(context, &client, screen, answerer, &new).await;
+    match &result {
+        // A demo that waits for an answer, or was left, is still somebody's.
+        Ok(Exit::Waiting | Exit::LeftRunning) => keep(context, folder, &new)?,
+        Ok(_) if args.keep => keep(context, folder, &new)?,
+        Ok(_) => clean_up(&client, folder, &new).await?,
+        // What went wrong in the demo matters more than what is left of it.
+        Err(_) => drop(clean_up(&client, folder, &new).await),
+    }
+    if let Ok(Exit::Finished) = result {
+        screen::say(&afterwards(&context.program))?;
+    }
+    result
+}
+
+/// A new folder that only this user can enter.
+fn private_folder() -> std::io::Result<TempDir> {
+    tempfile::Builder::new().prefix("agentd-demo-").permissions(Permissions::from_mode(0o700)).tempdir()
+}
+
+async fn begin(client: &Client, folder: &TempDir) -> Result<NewResult, Failure> {
+    let path = std::fs::canonicalize(folder.path())?;
+    let cwd = path.to_str().ok_or_else(|| Failure::usage("TMPDIR has a name that is not UTF-8"))?.to_owned();
+    let params = NewParams {
+        cwd,
+        mode: Some(Mode::Plan),
+        model: Some(MODEL.to_owned()),
+        env: session_env(client).await,
+        ..NewParams::default()
+    };
+    Ok(client.call::<method::SessionNew>(params).await?)
+}
+
+async fn play(
+    context: &Context,
+    client: &Client,
+    screen: Screen,
+    answerer: Answerer,
+    new: &NewResult,
+) -> Result<Exit, Failure> {
+    let turn = TurnId::generate();
+    let target = Target {
+        session: new.session_id,
+        handle: new.handle.clone(),
+        cwd: new.state.cwd.clone(),
+        goal: Goal::Turn(turn),
+        until: Until::Turn(turn),
+        after: Seq(0),
+        timeout: None,
+    };
+    let prompt = PromptParams {
+        session_id: new.session_id,
+        prompt_id: Some(turn),
+        content: vec![Content::Text { text: PROMPT.to_owned() }],
+        at: At::Turn,
+        mode: None,
+        answers: None,
+    };
+    follow_prompt(context, client, target, screen, answerer, new, prompt).await
+}
+
+fn introduction() -> Vec<Line> {
+    vec![
+        Line::styled(Style::Bold, "This is a playback."),
+        Line::from(
+            "The model's words are canned; the daemon, its gate, the tools, the plan and the approvals are the real \
+             ones, at work on a sample project in a temporary folder.",
+        ),
+        Line::styled(Style::Bold, "> ").plain(PROMPT),
+    ]
+}
+
+fn second_terminal(program: &str, handle: &str, pid: u32) -> Line {
+    Line::from("While it waits, try in a second terminal: ")
+        .with(Style::Code, &format!("{program} attach {handle}"))
+        .plain(" or ")
+        .with(Style::Code, &format!("kill -9 {pid}"))
+        .plain(" and see it go on here.")
+}
+
+fn afterwards(program: &str) -> Vec<Line> {
+    vec![
+        Line::from("That was the whole cycle. With a real model, in a folder of your own:"),
+        Line::from("  ").with(Style::Code, &format!("{program} key add anthropic")),
+        Line::from("  ").with(Style::Code, &format!("{program} run --plan \"…\"")),
+    ]
+}
+
+fn keep(context: &Context, folder: TempDir, new: &NewResult) -> Result<(), Failure> {
+    let path = folder.keep();
+    Ok(screen::say(&[
+        Line::from(format!("Kept: session {} and {}", new.handle, path.display())),
+        Line::styled(Style::Dim, "Remove them with: ")
+            .with(Style::Code, &format!("{} rm {}; rm -r {}", context.program, new.handle, path.display())),
+    ])?)
+}
+
+async fn clean_up(client: &Client, folder: TempDir, new: &NewResult) -> Result<(), Failure> {
+    delete(client, new.session_id).await?;
+    folder.close()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_plainly_what_it_is() {
+        let text = introduction().iter().map(Line::text).collect::<String>();
+        assert!(text.contains("playback") && text.contains("canned"), "{text}");
+    }
+
+    #[test]
+    fn its_folder_is_closed_to_others() {
+        let folder = private_folder().unwrap();
+        assert_eq!(folder.path().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn it_offers_to_try_the_worst() {
+        let text = second_terminal("agentctl", "demo-otter", 42).text();
+        assert!(text.contains("agentctl attach demo-otter") && text.contains("kill -9 42"), "{text}");
+    }
+
+    #[test]
+    fn it_ends_with_what_to_type_next() {
+        let text = afterwards("agentctl").iter().map(Line::text).collect::<String>();
+        assert!(text.contains("agentctl key add anthropic") && text.contains("agentctl run --plan"));
+    }
+}

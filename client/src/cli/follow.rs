@@ -1,0 +1,468 @@
+//! What a session's events mean for the person who watches it: a reducer from events to outputs. It draws nothing and
+//! waits for nothing, so every rule in it is a test with a list of events.
+
+mod approvals;
+mod tell;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use agentd_protocol::approval::{Approval, By};
+use agentd_protocol::event::{Event, EventBody, Role, Text, ToolStatus};
+use agentd_protocol::session::Activity;
+use agentd_protocol::turn::{Denial, Outcome, Usage};
+use agentd_protocol::{ApprovalId, CallId, MessageId, Mode, Seq, TurnId};
+
+use tell::note;
+pub(crate) use tell::who;
+
+use super::exit::Exit;
+use crate::render::line::{Changed, changed_file};
+use crate::render::{Line, Style};
+
+/// What is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// One turn, the caller's own, until it ends.
+    Turn(TurnId),
+    /// The session, for as long as the person likes. History shows the last turn only.
+    Session,
+    /// The same, with all of its history.
+    WholeSession,
+}
+
+/// What is to be shown or done.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Output {
+    /// A line that agentctl says.
+    Line(Line),
+    /// More of the text that the model writes.
+    Text(String),
+    /// The model's text ends here, for now.
+    TextEnd,
+    /// A message of the model, complete. It was shown as [`Output::Text`] where text is streamed.
+    Message(Text),
+    /// A person is asked.
+    Ask(Box<Approval>),
+    /// The approval with this id is about other content now.
+    Changed(Box<Approval>),
+    /// The approval needs no answer any more; the line says who settled it, unless it was this client.
+    Settled {
+        id: ApprovalId,
+        line: Option<Line>,
+    },
+    Finished(Box<Finished>),
+    /// The session was deleted.
+    Gone,
+}
+
+/// How a turn ended and what it did.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Finished {
+    pub(crate) turn: Option<TurnId>,
+    pub(crate) outcome: Outcome,
+    pub(crate) error: Option<String>,
+    pub(crate) usage: Usage,
+    pub(crate) denials: Vec<Denial>,
+    pub(crate) files: BTreeMap<String, Changed>,
+    /// What is known about the plan's verification.
+    pub(crate) verification: Vec<String>,
+}
+
+/// What Ctrl-C does at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnInterrupt {
+    StopTurn,
+    Detach(Exit),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// History is coming in.
+    History,
+    Live,
+    /// After a lost connection: what was missed is coming in.
+    CatchUp,
+}
+
+#[derive(Debug)]
+pub(crate) struct Follow {
+    goal: Goal,
+    /// This process, to tell its own answers from others'.
+    pid: u32,
+    cwd: String,
+    phase: Phase,
+    /// Outputs of the history's last turn so far.
+    history: Vec<Output>,
+    earlier_turns: u32,
+    last_seq: Seq,
+    activity: Activity,
+    pre_mode: Option<Mode>,
+    /// Text shown of messages that are being written.
+    streams: HashMap<MessageId, String>,
+    thinking: HashSet<MessageId>,
+    calls: HashMap<CallId, String>,
+    /// The call that the last line is about.
+    last_call: Option<CallId>,
+    prompts: HashMap<TurnId, String>,
+    /// Approvals that were output and are not settled.
+    asked: Vec<Approval>,
+    files: BTreeMap<String, Changed>,
+    verification: Vec<String>,
+    stopping: bool,
+    shutting_down: bool,
+}
+
+impl Follow {
+    pub(crate) fn new(goal: Goal, pid: u32, cwd: String) -> Self {
+        Self {
+            goal,
+            pid,
+            cwd,
+            phase: Phase::History,
+            history: Vec::new(),
+            earlier_turns: 0,
+            last_seq: Seq(0),
+            activity: Activity::Idle,
+            pre_mode: None,
+            streams: HashMap::new(),
+            thinking: HashSet::new(),
+            calls: HashMap::new(),
+            last_call: None,
+            prompts: HashMap::new(),
+            asked: Vec::new(),
+            files: BTreeMap::new(),
+            verification: Vec::new(),
+            stopping: false,
+            shutting_down: false,
+        }
+    }
+
+    /// Where leaving plan mode leads, while in plan mode.
+    pub(crate) fn pre_mode(&self) -> Option<Mode> {
+        self.pre_mode
+    }
+
+    /// Approvals that wait for an answer, oldest first.
+    pub(crate) fn waiting(&self) -> &[Approval] {
+        &self.asked
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.phase == Phase::Live && self.activity == Activity::Idle
+    }
+
+    /// Whether the daemon had said that it would leave.
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.shutting_down
+    }
+
+    /// The connection came back: what was missed is next.
+    pub(crate) fn reconnected(&mut self) {
+        self.shutting_down = false;
+        if self.phase == Phase::Live {
+            self.phase = Phase::CatchUp;
+        }
+    }
+
+    /// What Ctrl-C means now. Stopping is remembered: the second one detaches.
+    pub(crate) fn on_interrupt(&mut self) -> OnInterrupt {
+        let own = matches!(self.goal, Goal::Turn(_));
+        if !self.asked.is_empty() {
+            return OnInterrupt::Detach(if own { Exit::Waiting } else { Exit::Finished });
+        }
+        if !own && self.activity == Activity::Idle {
+            return OnInterrupt::Detach(Exit::Finished);
+        }
+        if self.stopping {
+            return OnInterrupt::Detach(if own { Exit::LeftRunning } else { Exit::Finished });
+        }
+        self.stopping = true;
+        OnInterrupt::StopTurn
+    }
+
+    /// The code for leaving now.
+    pub(crate) fn detached(&self) -> Exit {
+        match self.goal {
+            Goal::Turn(_) if !self.asked.is_empty() => Exit::Waiting,
+            Goal::Turn(_) => Exit::LeftRunning,
+            Goal::Session | Goal::WholeSession => Exit::Finished,
+        }
+    }
+
+    /// Takes one event.
+    pub(crate) fn on_event(&mut self, event: Event) -> Vec<Output> {
+        if let (Some(seq), false) = (event.seq, matches!(event.body, EventBody::Synced { .. })) {
+            if seq <= self.last_seq {
+                return Vec::new();
+            }
+            self.last_seq = seq;
+        }
+        let outputs = self.reduce(event);
+        // The last turn only: what came before it is counted, not shown.
+        if self.phase == Phase::History && !matches!(self.goal, Goal::Turn(_)) {
+            self.history.extend(outputs);
+            return Vec::new();
+        }
+        outputs
+    }
+
+    fn reduce(&mut self, event: Event) -> Vec<Output> {
+        let turn = event.turn_id;
+        match event.body {
+            EventBody::Synced { state, .. } => self.synced(state.map(|state| *state)),
+            EventBody::StateChanged { activity, .. } => {
+                self.activity = activity;
+                Vec::new()
+            }
+            EventBody::PromptAccepted { prompt_id, content, queued, by } => {
+                self.prompt_accepted(prompt_id, &content, queued, &by)
+            }
+            EventBody::PromptWithdrawn { prompt_id } => self.withdrawn(prompt_id),
+            EventBody::TurnStarted {} => self.turn_started(turn),
+            EventBody::TurnResumed {} => vec![note("The turn goes on after a restart.")],
+            EventBody::TurnFinished { outcome, usage, denials, error } => {
+                self.finished(turn, outcome, usage, denials, error)
+            }
+            EventBody::MessageDelta { message_id, offset, text } => self.delta(message_id, offset, &text),
+            EventBody::ThinkingDelta { message_id, .. } => {
+                let first = self.thinking.insert(message_id);
+                if first { vec![note("thinking …")] } else { Vec::new() }
+            }
+            EventBody::Message { message_id, role, text, incomplete, .. } => {
+                self.message(&message_id, role, text, incomplete)
+            }
+            EventBody::MessageAborted { message_id, reason, retry_at } => {
+                self.aborted(&message_id, &reason, retry_at)
+            }
+            EventBody::ToolCallStarted { call_id, tool, title, .. } => {
+                let title = if title.trim().is_empty() { tool } else { title };
+                let line = Line::styled(Style::Bold, "• ").plain(&title);
+                self.calls.insert(call_id.clone(), title);
+                self.last_call = Some(call_id);
+                vec![Output::TextEnd, Output::Line(line)]
+            }
+            EventBody::ToolCallFinished { call_id, status, reason, content, .. } => {
+                self.call_finished(&call_id, status, reason.as_deref(), &content)
+            }
+            EventBody::FileChanged { path, after, added, removed, .. } => {
+                self.file_changed(path, after.is_none(), added, removed)
+            }
+            EventBody::ApprovalRequested(approval) | EventBody::ApprovalChanged(approval) => {
+                self.ask(approval)
+            }
+            EventBody::ApprovalResolved { approval_id, resolution, choice, by, feedback } => {
+                self.resolved(approval_id, resolution, choice, &by, feedback.as_deref())
+            }
+            EventBody::Notice { code, text } => {
+                if code.starts_with("plan.verif") {
+                    self.verification.push(text.clone());
+                }
+                vec![Output::Line(Line::styled(Style::Warn, "note: ").plain(&text))]
+            }
+            EventBody::ShuttingDown {} => {
+                self.shutting_down = true;
+                vec![note("agentd is shutting down; the session goes on when it is back.")]
+            }
+            EventBody::SessionDeleted {} => vec![Output::TextEnd, Output::Gone],
+            EventBody::SessionCreated { cwd, .. } => {
+                self.cwd = cwd;
+                Vec::new()
+            }
+            body => self.plan_and_mode(body),
+        }
+    }
+
+    fn plan_and_mode(&mut self, body: EventBody) -> Vec<Output> {
+        match body {
+            EventBody::ModeChanged { from, to, by } => {
+                if to != Mode::Plan {
+                    self.pre_mode = None;
+                }
+                // Whoever changed it here was told with the answer.
+                if self.is_me(&by) { Vec::new() } else { vec![tell::mode_changed(from, to, &by)] }
+            }
+            EventBody::PlanEntered { pre_mode, path, running, .. } => {
+                self.pre_mode = Some(pre_mode);
+                tell::plan_entered(&path, &running)
+            }
+            body => tell::about_plan(&body).into_iter().collect(),
+        }
+    }
+
+    fn prompt_accepted(
+        &mut self,
+        id: TurnId,
+        content: &[serde_json::Value],
+        queued: bool,
+        by: &By,
+    ) -> Vec<Output> {
+        let texts: Vec<&str> = content.iter().filter_map(|part| part.get("text")?.as_str()).collect();
+        let text = texts.join("\n");
+        let mut outputs = Vec::new();
+        if queued && !self.is_me(by) {
+            let first = text.lines().next().unwrap_or_default();
+            outputs.push(note(&format!("queued by {}: {first}", who(by))));
+        }
+        self.prompts.insert(id, text);
+        outputs
+    }
+
+    fn withdrawn(&mut self, id: TurnId) -> Vec<Output> {
+        self.prompts.remove(&id);
+        if self.goal != Goal::Turn(id) {
+            return vec![note("A queued prompt was taken back.")];
+        }
+        vec![Output::Finished(Box::new(Finished {
+            turn: Some(id),
+            outcome: Outcome::Withdrawn,
+            error: Some("the prompt was taken back before its turn began".to_owned()),
+            usage: Usage::default(),
+            denials: Vec::new(),
+            files: BTreeMap::new(),
+            verification: Vec::new(),
+        }))]
+    }
+
+    fn turn_started(&mut self, turn: Option<TurnId>) -> Vec<Output> {
+        self.activity = Activity::Running;
+        self.files.clear();
+        self.verification.clear();
+        self.stopping = false;
+        if self.phase == Phase::History && self.goal == Goal::Session {
+            let another = self.history.iter().any(|output| matches!(output, Output::Finished(_)));
+            self.earlier_turns += u32::from(another);
+            self.history.clear();
+        }
+        let prompt = turn.and_then(|turn| self.prompts.remove(&turn));
+        match (self.goal, turn, prompt) {
+            (Goal::Turn(own), Some(turn), _) if own == turn => Vec::new(),
+            (_, _, Some(prompt)) => {
+                prompt.lines().map(|text| Output::Line(Line::styled(Style::Bold, "> ").plain(text))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn finished(
+        &mut self,
+        turn: Option<TurnId>,
+        outcome: Outcome,
+        usage: Usage,
+        denials: Vec<Denial>,
+        error: Option<String>,
+    ) -> Vec<Output> {
+        self.activity = Activity::Idle;
+        self.streams.clear();
+        self.thinking.clear();
+        self.calls.clear();
+        self.last_call = None;
+        self.stopping = false;
+        vec![
+            Output::TextEnd,
+            Output::Finished(Box::new(Finished {
+                turn,
+                outcome,
+                error,
+                usage,
+                denials,
+                files: std::mem::take(&mut self.files),
+                verification: std::mem::take(&mut self.verification),
+            })),
+        ]
+    }
+
+    fn delta(&mut self, id: MessageId, offset: u64, text: &str) -> Vec<Output> {
+        self.last_call = None;
+        let shown = self.streams.entry(id).or_default();
+        // After a lost connection a piece may overlap what is on the screen.
+        let known = (shown.len() as u64).saturating_sub(offset);
+        let new = usize::try_from(known).ok().and_then(|known| text.get(known..)).unwrap_or_default();
+        if new.is_empty() {
+            return Vec::new();
+        }
+        shown.push_str(new);
+        vec![Output::Text(new.to_owned())]
+    }
+
+    fn message(&mut self, id: &MessageId, role: Role, text: Text, incomplete: bool) -> Vec<Output> {
+        let shown = self.streams.remove(id).unwrap_or_default();
+        if role != Role::Assistant {
+            return Vec::new();
+        }
+        self.last_call = None;
+        let whole = text.preview();
+        let mut outputs = Vec::new();
+        match whole.strip_prefix(shown.as_str()) {
+            Some(rest) if !rest.is_empty() => outputs.push(Output::Text(rest.to_owned())),
+            Some(_) => {}
+            // The head of a blob is shorter than what was shown.
+            None if shown.starts_with(whole) => {}
+            None => outputs.extend([
+                Output::TextEnd,
+                note("The text above is replaced by:"),
+                Output::Text(whole.to_owned()),
+            ]),
+        }
+        outputs.push(Output::TextEnd);
+        if let Text::Blob(blob) = &text
+            && (shown.len() as u64) < blob.size
+        {
+            outputs.push(note(&format!("(the message goes on; it has {} bytes)", blob.size)));
+        }
+        if incomplete {
+            outputs.push(note("(cut off here)"));
+        }
+        if !whole.is_empty() {
+            outputs.push(Output::Message(text));
+        }
+        outputs
+    }
+
+    fn aborted(
+        &mut self,
+        id: &MessageId,
+        reason: &str,
+        retry_at: Option<agentd_protocol::Timestamp>,
+    ) -> Vec<Output> {
+        let shown = self.streams.remove(id).is_some_and(|text| !text.is_empty());
+        let what = if shown { "The text above is withdrawn" } else { "The model gave no answer" };
+        let then = retry_at.map_or(String::new(), |at| format!("; asking again at {at}"));
+        vec![Output::TextEnd, Output::Line(Line::styled(Style::Warn, &format!("{what}: {reason}{then}")))]
+    }
+
+    fn call_finished(
+        &mut self,
+        id: &CallId,
+        status: ToolStatus,
+        reason: Option<&str>,
+        content: &Text,
+    ) -> Vec<Output> {
+        let title = self.calls.remove(id);
+        // What a person answered was told when they did.
+        let answered = matches!(reason, Some("plan.keepPlanning" | "person.denied"));
+        if status == ToolStatus::Ok || answered {
+            return Vec::new();
+        }
+        // With several calls at once the line must say which one it is about.
+        let title = title.filter(|_| self.last_call.as_ref() != Some(id));
+        self.last_call = None;
+        vec![Output::TextEnd, tell::call_failed(status, reason, title.as_deref(), content)]
+    }
+
+    fn file_changed(&mut self, path: String, gone: bool, added: u32, removed: u32) -> Vec<Output> {
+        let change = Changed { added: added.into(), removed: removed.into(), gone };
+        let line = changed_file(&path, change, &self.cwd);
+        let total = self.files.entry(path).or_default();
+        total.added += change.added;
+        total.removed += change.removed;
+        total.gone = gone;
+        vec![Output::Line(line)]
+    }
+
+    fn is_me(&self, by: &By) -> bool {
+        by.pid == Some(self.pid)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Which approvals wait, and what `synced` says about them.
+
+use agentd_protocol::ApprovalId;
+use agentd_protocol::approval::{Approval, By, ChoiceId};
+use agentd_protocol::event::Resolution;
+use agentd_protocol::session::{Activity, State};
+
+use super::tell::{self, note};
+use super::{Follow, Output, Phase};
+use crate::render::Line;
+
+impl Follow {
+    pub(super) fn ask(&mut self, approval: Approval) -> Vec<Output> {
+        // Much of what history asks is settled by now; `synced` has what is not.
+        if self.phase != Phase::Live {
+            return Vec::new();
+        }
+        self.ask_now(approval)
+    }
+
+    fn ask_now(&mut self, approval: Approval) -> Vec<Output> {
+        self.activity = Activity::Waiting;
+        match self.asked.iter_mut().find(|asked| asked.approval_id == approval.approval_id) {
+            Some(asked) if *asked == approval => Vec::new(),
+            Some(asked) => {
+                *asked = approval.clone();
+                vec![Output::TextEnd, Output::Changed(Box::new(approval))]
+            }
+            None => {
+                self.asked.push(approval.clone());
+                vec![Output::TextEnd, Output::Ask(Box::new(approval))]
+            }
+        }
+    }
+
+    pub(super) fn resolved(
+        &mut self,
+        id: ApprovalId,
+        resolution: Resolution,
+        choice: Option<ChoiceId>,
+        by: &By,
+        feedback: Option<&str>,
+    ) -> Vec<Output> {
+        self.asked.retain(|asked| asked.approval_id != id);
+        if self.asked.is_empty() && self.activity == Activity::Waiting {
+            self.activity = Activity::Running;
+        }
+        let line = (!self.is_me(by)).then(|| tell::settled(resolution, choice, by, feedback));
+        vec![Output::Settled { id, line }]
+    }
+
+    pub(super) fn synced(&mut self, state: Option<State>) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        if self.phase == Phase::History {
+            if self.earlier_turns > 0 {
+                let turns = if self.earlier_turns == 1 { "turn is" } else { "turns are" };
+                outputs.push(note(&format!(
+                    "{} earlier {turns} not shown; agentctl attach --all shows them",
+                    self.earlier_turns
+                )));
+            }
+            outputs.append(&mut self.history);
+        }
+        self.phase = Phase::Live;
+        let Some(state) = state else { return outputs };
+        self.activity = state.activity;
+        self.pre_mode = state.pre_mode;
+        self.cwd = state.cwd;
+        // Answered while nobody was listening, and the answer is not in what was sent again.
+        let gone: Vec<ApprovalId> = self
+            .asked
+            .iter()
+            .map(|asked| asked.approval_id.clone())
+            .filter(|id| !state.approvals.iter().any(|approval| approval.approval_id == *id))
+            .collect();
+        for id in gone {
+            self.asked.retain(|asked| asked.approval_id != id);
+            outputs.push(Output::Settled { id, line: Some(Line::from("It was answered meanwhile.")) });
+        }
+        for approval in state.approvals {
+            outputs.extend(self.ask_now(approval));
+        }
+        outputs
+    }
+}

@@ -1,0 +1,127 @@
+//! The sentences of [`super::Follow`].
+
+use agentd_protocol::Mode;
+use agentd_protocol::approval::{By, ChoiceId};
+use agentd_protocol::event::{EventBody, ResetReason, Resolution, Text, ToolStatus};
+use agentd_protocol::plan::PlanAuthor;
+
+use super::Output;
+use crate::render::{Line, Style};
+
+/// A remark at the side.
+pub(super) fn note(text: &str) -> Output {
+    Output::Line(Line::styled(Style::Dim, text))
+}
+
+/// `zed (4242)`, or what the daemon says it did by itself.
+pub(crate) fn who(by: &By) -> String {
+    match by.pid {
+        Some(pid) => format!("{} ({pid})", by.client),
+        None => by.client.clone(),
+    }
+}
+
+pub(super) fn mode_changed(from: Mode, to: Mode, by: &By) -> Output {
+    // By the daemon itself: an answer did it, and that was said.
+    let by = by.pid.map_or(String::new(), |_| format!(", by {}", who(by)));
+    note(&format!("mode {from} → {to}{by}"))
+}
+
+pub(super) fn plan_entered(path: &str, running: &[String]) -> Vec<Output> {
+    let mut outputs = vec![note(&format!("Plan mode: only {path} can be written."))];
+    if !running.is_empty() {
+        let line = format!("Still running and able to write: {}", running.join(", "));
+        outputs.push(Output::Line(Line::styled(Style::Warn, &line)));
+    }
+    outputs
+}
+
+/// What happened to the plan or the conversation, if it is worth a line.
+pub(super) fn about_plan(body: &EventBody) -> Option<Output> {
+    let text = match body {
+        EventBody::PlanChanged { by: PlanAuthor::Outside, .. } => {
+            "The plan file was changed from outside this session.".to_owned()
+        }
+        EventBody::PlanChanged { by: PlanAuthor::Client, .. } => {
+            "The plan was edited by a client.".to_owned()
+        }
+        EventBody::PlanRecovered { from, .. } => {
+            format!("The plan file was gone or damaged; its text was recovered from {from}.")
+        }
+        EventBody::ContextReset { reason } => match reason {
+            ResetReason::Clear => "The conversation was cleared; the plan is kept.",
+            ResetReason::Compact => "The conversation was compacted.",
+            ResetReason::Rewind => "The conversation was taken back.",
+            ResetReason::Model => "The conversation goes on with another model.",
+        }
+        .to_owned(),
+        _ => return None,
+    };
+    Some(note(&text))
+}
+
+/// A call that did not do what was asked: how, why, and the first line of what was said about it.
+pub(super) fn call_failed(
+    status: ToolStatus,
+    reason: Option<&str>,
+    title: Option<&str>,
+    content: &Text,
+) -> Output {
+    let (mark, word, style) = match status {
+        ToolStatus::Ok => ("✓", "done", Style::Good),
+        ToolStatus::Error => ("✗", "failed", Style::Bad),
+        ToolStatus::Denied => ("✗", "refused", Style::Bad),
+        ToolStatus::NotRun => ("–", "not run", Style::Dim),
+        ToolStatus::Interrupted => ("✗", "interrupted", Style::Warn),
+    };
+    let mut line = Line::styled(style, &format!("  {mark} {word}"));
+    if let Some(reason) = reason {
+        line.push(style, &format!(" ({reason})"));
+    }
+    if let Some(title) = title {
+        line.push(Style::Plain, &format!(" {title}"));
+    }
+    if let Some(first) = content.preview().lines().find(|line| !line.trim().is_empty()) {
+        line.push(Style::Dim, &format!(": {}", without_preamble(first.trim(), reason)));
+    }
+    Output::Line(line)
+}
+
+/// The gate tells the model its reason code first; here it stands before the text already.
+fn without_preamble<'a>(text: &'a str, reason: Option<&str>) -> &'a str {
+    let told = reason.map(|reason| format!("Refused ({reason}); nothing was done. "));
+    told.and_then(|told| text.strip_prefix(told.as_str())).unwrap_or(text)
+}
+
+/// Who settled an approval, and how.
+pub(super) fn settled(
+    resolution: Resolution,
+    choice: Option<ChoiceId>,
+    by: &By,
+    feedback: Option<&str>,
+) -> Line {
+    let who = who(by);
+    let text = match (resolution, choice) {
+        (Resolution::Answered, Some(choice)) => {
+            let verb = match choice {
+                ChoiceId::Deny | ChoiceId::Decline => "denied",
+                ChoiceId::KeepPlanning => "kept in planning",
+                ChoiceId::Answer => "answered",
+                ChoiceId::AllowOnce
+                | ChoiceId::ClearAndExecute
+                | ChoiceId::Execute
+                | ChoiceId::ManualExecute => "approved",
+            };
+            format!("{verb} by {who}: {}", choice.name())
+        }
+        (Resolution::Answered, None) => format!("answered by {who}"),
+        (Resolution::SettledByMode, _) => "no answer is needed: the mode decides it now".to_owned(),
+        (Resolution::Cancelled, _) => format!("cancelled: {who}"),
+        (Resolution::Expired, _) => "expired, which counts as refused".to_owned(),
+    };
+    let line = Line::styled(Style::Warn, &text);
+    match feedback {
+        Some(feedback) => line.plain(&format!(" \"{feedback}\"")),
+        None => line,
+    }
+}

@@ -1,0 +1,71 @@
+//! The commands of agentctl: one module a group of commands, and below them what they share. `follow` and `ask` hold
+//! the rules and do nothing; `watch` and `approve` connect them to the daemon and the terminal.
+
+mod approve;
+pub(crate) mod args;
+mod ask;
+mod auto;
+mod blob;
+mod closing;
+mod context;
+mod daemon;
+mod demo;
+mod editor;
+pub(crate) mod exit;
+mod follow;
+mod key;
+mod resolve;
+mod run;
+mod screen;
+mod sessions;
+mod signals;
+mod terminal;
+mod watch;
+
+use std::io;
+
+use args::{Cli, Command, PlanCommand};
+use context::Context;
+use exit::{Exit, Failure};
+
+use crate::render::{Line, Style};
+
+/// Carries out one command line.
+///
+/// # Errors
+/// Whatever keeps the command from being done, with its exit code.
+pub(crate) async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
+    let context = Context::new(cli.socket);
+    match cli.command {
+        Command::Demo(args) => demo::demo(&context, args).await,
+        Command::Run(args) => run::run(&context, args).await,
+        Command::Send(args) => run::send(&context, args).await,
+        Command::Stop(args) => run::stop(&context, args).await,
+        Command::Attach(args) => run::attach(&context, args).await,
+        Command::Ls(args) => sessions::ls(&context, args).await,
+        Command::Rm(args) => sessions::rm(&context, args).await,
+        Command::Waiting => approve::waiting(&context).await,
+        Command::Approve(args) => approve::approve(&context, args).await,
+        Command::Deny(args) => approve::deny(&context, args).await,
+        Command::Mode(args) => sessions::mode(&context, args).await,
+        Command::Plan(PlanCommand::Show(args)) => sessions::plan_show(&context, args).await,
+        Command::Key(command) => key::key(&context, command).await,
+        Command::Daemon(command) => daemon::daemon(&context, command).await,
+        Command::Rpc(args) => daemon::rpc(&context, args).await,
+    }
+}
+
+/// Says on stderr what went wrong and what to type next.
+pub(crate) fn print_failure(failure: &Failure) -> io::Result<()> {
+    if failure.message.is_empty() {
+        return Ok(());
+    }
+    let mut lines: Vec<Line> = crate::render::style::lines_of(&failure.message).map(Line::from).collect();
+    if let Some(first) = lines.first_mut() {
+        *first = std::mem::take(first).behind(&Line::styled(Style::Bad, "agentctl: "));
+    }
+    if let Some(next) = &failure.next {
+        lines.push(Line::styled(Style::Dim, "Next: ").with(Style::Code, next));
+    }
+    screen::say(&lines)
+}

@@ -1,0 +1,234 @@
+//! Which session, which approval: from what a person typed to one id, or a clear reason why not.
+
+use std::path::{Path, PathBuf};
+
+use agentd_protocol::SessionId;
+use agentd_protocol::approval::WaitingApproval;
+use agentd_protocol::session::{Activity, Row};
+
+use super::exit::{Exit, Failure};
+
+/// The shortest end of an id that is taken.
+const MIN_SUFFIX: usize = 4;
+
+/// Where the command was given.
+#[derive(Clone, Debug)]
+pub(crate) struct Here {
+    /// This folder's real path.
+    pub(crate) cwd: PathBuf,
+    /// The folder of the repository that it is in, if it is in one.
+    pub(crate) repository: Option<PathBuf>,
+}
+
+impl Here {
+    /// `folder` and the repository around it.
+    ///
+    /// # Errors
+    /// The folder does not exist.
+    pub(crate) fn new(folder: &Path) -> Result<Self, Failure> {
+        let cwd = std::fs::canonicalize(folder).map_err(|error| {
+            Failure::usage(format!("cannot use the folder {}: {error}", folder.display()))
+        })?;
+        let repository = cwd.ancestors().find(|folder| folder.join(".git").exists()).map(Path::to_path_buf);
+        Ok(Self { cwd, repository })
+    }
+
+    /// This folder, then its parents up to the repository's.
+    fn folders(&self) -> impl Iterator<Item = &Path> {
+        let last = self.repository.as_deref().unwrap_or(&self.cwd);
+        self.cwd.ancestors().take_while(move |folder| folder.starts_with(last))
+    }
+}
+
+/// The session that `spec` names: a full id, a handle, the end of an id, `@` for the newest here, or nothing for the
+/// session of this folder. `rows` may be in any order.
+pub(crate) fn session(rows: &[Row], spec: Option<&str>, here: &Here) -> Result<SessionId, Failure> {
+    let Some(spec) = spec else { return of_folder(rows, here).map(|row| row.session_id) };
+    if spec == "@" {
+        return newest_here(rows, here)
+            .map(|rows| rows.first().map_or_else(|| Err(none_here(here)), |row| Ok(row.session_id)))?;
+    }
+    if let Ok(id) = spec.parse() {
+        return Ok(id);
+    }
+    if let Some(row) = rows.iter().find(|row| row.handle == spec) {
+        return Ok(row.session_id);
+    }
+    let found: Vec<&Row> = if is_suffix(spec) {
+        rows.iter().filter(|row| row.session_id.to_string().ends_with(spec)).collect()
+    } else {
+        Vec::new()
+    };
+    match found.as_slice() {
+        [row] => Ok(row.session_id),
+        [] => Err(Failure::usage(format!("there is no session {spec:?}")).next("agentctl ls --all")),
+        several => Err(ambiguous(&format!("{spec:?} is the end of several ids"), several)),
+    }
+}
+
+fn is_suffix(spec: &str) -> bool {
+    spec.len() >= MIN_SUFFIX && spec.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+/// Parentless sessions of the nearest folder that has any, newest first.
+fn newest_here<'a>(rows: &'a [Row], here: &Here) -> Result<Vec<&'a Row>, Failure> {
+    for folder in here.folders() {
+        let mut found: Vec<&Row> =
+            rows.iter().filter(|row| row.parent.is_none() && Path::new(&row.cwd) == folder).collect();
+        if !found.is_empty() {
+            found.sort_by_key(|row| std::cmp::Reverse((row.updated_at, row.session_id)));
+            return Ok(found);
+        }
+    }
+    Err(none_here(here))
+}
+
+fn of_folder<'a>(rows: &'a [Row], here: &Here) -> Result<&'a Row, Failure> {
+    let found = newest_here(rows, here)?;
+    let busy: Vec<&Row> = found.iter().copied().filter(|row| row.activity != Activity::Idle).collect();
+    if busy.len() > 1 {
+        return Err(ambiguous("several sessions of this folder are at work", &busy));
+    }
+    found.first().copied().ok_or_else(|| none_here(here))
+}
+
+fn none_here(here: &Here) -> Failure {
+    Failure::usage(format!("no session belongs to {}", here.cwd.display()))
+        .next("agentctl run \"…\" starts one; agentctl ls shows the others")
+}
+
+fn ambiguous(what: &str, rows: &[&Row]) -> Failure {
+    let names: Vec<&str> = rows.iter().map(|row| row.handle.as_str()).collect();
+    Failure::usage(format!("{what}: {}", names.join(", "))).next("name one of them")
+}
+
+/// The approval that `spec` names: a full id, the end of one, or nothing when exactly one waits.
+pub(crate) fn approval<'a>(
+    waiting: &'a [WaitingApproval],
+    spec: Option<&str>,
+) -> Result<&'a WaitingApproval, Failure> {
+    let Some(spec) = spec else {
+        return match waiting {
+            [one] => Ok(one),
+            [] => Err(Failure::new(Exit::Failed, "nothing waits for you")),
+            several => Err(Failure::usage(format!("{} approvals wait: name one", several.len()))
+                .next("agentctl waiting")),
+        };
+    };
+    let found: Vec<&WaitingApproval> = waiting
+        .iter()
+        .filter(|waiting| {
+            let id = &waiting.approval.approval_id;
+            id.to_string() == spec || (is_suffix(spec) && id.token().ends_with(spec))
+        })
+        .collect();
+    match found.as_slice() {
+        [one] => Ok(one),
+        [] => Err(Failure::failed(format!("no approval {spec:?} waits; it may have been answered"))
+            .next("agentctl waiting")),
+        several => {
+            Err(Failure::usage(format!("{} approvals end in {spec:?}: type more of the id", several.len()))
+                .next("agentctl waiting"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentd_protocol::Mode;
+
+    use super::*;
+    use crate::render::approval::tests as samples;
+    use crate::render::line::tests::row;
+
+    fn here(cwd: &str, repository: Option<&str>) -> Here {
+        Here { cwd: cwd.into(), repository: repository.map(PathBuf::from) }
+    }
+
+    fn name(rows: &[Row], spec: Option<&str>, here: &Here) -> Result<String, String> {
+        let id = session(rows, spec, here).map_err(|failure| {
+            assert_eq!(failure.exit, Exit::Usage);
+            failure.message
+        })?;
+        Ok(rows.iter().find(|row| row.session_id == id).map_or("?".into(), |row| row.handle.clone()))
+    }
+
+    #[test]
+    fn nothing_named_is_the_newest_of_this_folder() {
+        let rows = [
+            row("old", "/w/api", Activity::Idle, 1),
+            row("new", "/w/api", Activity::Idle, 2),
+            row("elsewhere", "/w/web", Activity::Idle, 3),
+        ];
+        assert_eq!(name(&rows, None, &here("/w/api", None)), Ok("new".into()));
+        assert_eq!(name(&rows, Some("@"), &here("/w/web", None)), Ok("elsewhere".into()));
+    }
+
+    #[test]
+    fn parents_count_up_to_the_repository_and_no_further() {
+        let rows = [row("root", "/w/api", Activity::Idle, 1), row("top", "/w", Activity::Idle, 2)];
+        assert_eq!(name(&rows, None, &here("/w/api/src/deep", Some("/w/api"))), Ok("root".into()));
+        assert!(name(&rows, None, &here("/w/api/src", None)).is_err());
+        assert!(name(&rows, None, &here("/w/other", Some("/w/other"))).is_err());
+    }
+
+    #[test]
+    fn two_at_work_are_both_named() {
+        let rows = [
+            row("one", "/w", Activity::Running, 1),
+            row("two", "/w", Activity::Waiting, 2),
+            row("idle", "/w", Activity::Idle, 3),
+        ];
+        let error = name(&rows, None, &here("/w", None)).unwrap_err();
+        assert!(error.contains("one") && error.contains("two") && !error.contains("idle"), "{error}");
+        assert_eq!(name(&rows, Some("@"), &here("/w", None)), Ok("idle".into()));
+    }
+
+    #[test]
+    fn children_are_never_the_session_of_a_folder() {
+        let mut child = row("child", "/w", Activity::Idle, 9);
+        child.parent = Some(SessionId::generate());
+        let rows = [child, row("main", "/w", Activity::Idle, 1)];
+        assert_eq!(name(&rows, None, &here("/w", None)), Ok("main".into()));
+        assert_eq!(name(&rows, Some("child"), &here("/w", None)), Ok("child".into()));
+    }
+
+    #[test]
+    fn names_ids_and_ends_of_ids() {
+        let mut rows = [row("api-otter", "/w", Activity::Idle, 1), row("web-fox", "/w", Activity::Idle, 2)];
+        rows[0].session_id = "0193aaaa-0000-7000-8000-00000000beef".parse().unwrap();
+        rows[1].session_id = "0193aaaa-0000-7000-8000-0000000fbeef".parse().unwrap();
+        let here = here("/elsewhere", None);
+        assert_eq!(name(&rows, Some("web-fox"), &here), Ok("web-fox".into()));
+        assert_eq!(name(&rows, Some("0beef"), &here), Ok("api-otter".into()));
+        assert_eq!(name(&rows, Some(&rows[1].session_id.to_string()), &here), Ok("web-fox".into()));
+        assert!(name(&rows, Some("beef"), &here).unwrap_err().contains("api-otter, web-fox"));
+        assert!(name(&rows, Some("eef"), &here).is_err());
+        // The beginning of an id names nothing: sessions of one day share it.
+        assert!(name(&rows, Some("0193"), &here).is_err());
+    }
+
+    fn waiting(token: &str) -> WaitingApproval {
+        let mut approval = samples::plan("# P");
+        approval.approval_id = samples::approval_id(token);
+        WaitingApproval {
+            session_id: samples::session(),
+            handle: "h".into(),
+            cwd: "/w".into(),
+            mode: Mode::Plan,
+            approval,
+        }
+    }
+
+    #[test]
+    fn an_approval_is_named_by_its_end_or_is_the_only_one() {
+        let list = [waiting("aaaa1111"), waiting("bbbb1111")];
+        assert_eq!(approval(&list, Some("a1111")).unwrap(), &list[0]);
+        assert_eq!(approval(&list, Some(&list[1].approval.approval_id.to_string())).unwrap(), &list[1]);
+        assert_eq!(approval(&list, Some("1111")).unwrap_err().exit, Exit::Usage);
+        assert_eq!(approval(&list, Some("111")).unwrap_err().exit, Exit::Failed);
+        assert_eq!(approval(&list, None).unwrap_err().exit, Exit::Usage);
+        assert_eq!(approval(&list[..1], None).unwrap(), &list[0]);
+        assert_eq!(approval(&[], None).unwrap_err().exit, Exit::Failed);
+    }
+}

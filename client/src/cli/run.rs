@@ -1,0 +1,335 @@
+//! `run`, `attach`, `send`, `stop`: prompting sessions and following them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+use agentd_client::{CallError, Client};
+use agentd_protocol::method::{DaemonStatus, Empty, KeyList};
+use agentd_protocol::session::{
+    At, Content, InterruptParams, NewParams, NewResult, PromptParams, SessionParams,
+};
+use agentd_protocol::{ErrorCode, Mode, Seq, SessionId, TurnId, method};
+
+use super::args::{AtArg, AttachArgs, RunArgs, SendArgs, SessionArg};
+use super::context::{self, Context};
+use super::exit::{Exit, Failure};
+use super::follow::Goal;
+use super::resolve::Here;
+use super::screen::{self, Screen};
+use super::terminal::Terminal;
+use super::watch::{Answerer, Target, Until, Watch};
+use crate::render::line::header;
+use crate::render::{Line, Style};
+
+/// `agentctl run`.
+pub(crate) async fn run(context: &Context, args: RunArgs) -> Result<Exit, Failure> {
+    let prompt = prompt_text(&args.prompt.join(" "))?;
+    let here = Here::new(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
+    let client = context.connect_or_start().await?;
+    let model = args.model.or_else(|| std::env::var("AGENTD_MODEL").ok().filter(|model| !model.is_empty()));
+    let params = NewParams {
+        session_id: args.session_id,
+        cwd: utf8(&here.cwd)?,
+        mode: args.mode,
+        model: model.clone(),
+        env: session_env(&client).await,
+        ..NewParams::default()
+    };
+    let new = match client.call::<method::SessionNew>(params).await {
+        Ok(new) => new,
+        Err(error) => return Err(no_session(context, &client, error, model.as_deref()).await),
+    };
+    let turn = TurnId::generate();
+    let prompt = PromptParams {
+        session_id: new.session_id,
+        prompt_id: Some(turn),
+        content: vec![Content::Text { text: prompt }],
+        at: At::Turn,
+        // In the same commit as the prompt, so `--mode` stays the mode to come back to.
+        mode: args.plan.then_some(Mode::Plan),
+        answers: None,
+    };
+    if args.detach {
+        client.call::<method::SessionPrompt>(prompt).await?;
+        screen::print_text(&new.handle)?;
+        let next = format!("{} attach {}", context.program, new.handle);
+        screen::say(&[Line::styled(Style::Dim, "Next: ").with(Style::Code, &next)])?;
+        return Ok(Exit::LeftRunning);
+    }
+    let target = Target {
+        session: new.session_id,
+        handle: new.handle.clone(),
+        cwd: new.state.cwd.clone(),
+        goal: Goal::Turn(turn),
+        until: Until::Turn(turn),
+        // A session that was named may have a past; it is not this run's.
+        after: if args.session_id.is_some() { new.state.seq } else { Seq(0) },
+        timeout: args.timeout,
+    };
+    let screen = Screen::open(args.json);
+    let answerer = answerer(&screen);
+    follow_prompt(context, &client, target, screen, answerer, &new, prompt).await
+}
+
+/// Shows the header, sends the prompt, follows its turn.
+pub(crate) async fn follow_prompt(
+    context: &Context,
+    client: &Client,
+    target: Target,
+    mut screen: Screen,
+    answerer: Answerer,
+    new: &NewResult,
+    prompt: PromptParams,
+) -> Result<Exit, Failure> {
+    let mut state = new.state.clone();
+    state.mode = prompt.mode.unwrap_or(state.mode);
+    screen.line(&header(&state, context.home()))?;
+    if screen.is_terminal() {
+        let keys = format!(
+            "Ctrl-C stops the turn · closing the terminal keeps it running · {} attach {}",
+            context.program, new.handle
+        );
+        screen.line(&Line::styled(Style::Dim, &keys))?;
+    }
+    let watch = Watch::begin(client, context, target, screen, answerer).await?;
+    match client.call::<method::SessionPrompt>(prompt.clone()).await {
+        Ok(_) => {}
+        // It has a name, so that saying it again is harmless.
+        Err(CallError::Lost) => {
+            client.call::<method::SessionPrompt>(prompt).await?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    watch.run().await
+}
+
+/// Who answers approvals: the person, if there is one to see them.
+pub(crate) fn answerer(screen: &Screen) -> Answerer {
+    if !screen.is_terminal() {
+        return Answerer::Nobody;
+    }
+    Terminal::open().map_or(Answerer::Nobody, Answerer::Person)
+}
+
+/// `agentctl attach`.
+pub(crate) async fn attach(context: &Context, args: AttachArgs) -> Result<Exit, Failure> {
+    let client = context.connect_or_start().await?;
+    let session_id = context::session(&client, args.session.id.as_deref()).await?;
+    let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
+    let mut screen = Screen::open(false);
+    screen.line(&header(&state, context.home()))?;
+    if screen.is_terminal() {
+        screen.line(&Line::styled(
+            Style::Dim,
+            "Ctrl-C stops a running turn, else it leaves; leaving stops nothing",
+        ))?;
+    }
+    let target = Target {
+        session: session_id,
+        handle: state.handle,
+        cwd: state.cwd,
+        goal: if args.all { Goal::WholeSession } else { Goal::Session },
+        until: if screen.is_terminal() { Until::Left } else { Until::Idle },
+        after: Seq(0),
+        timeout: None,
+    };
+    let answerer = answerer(&screen);
+    Watch::begin(&client, context, target, screen, answerer).await?.run().await
+}
+
+/// `agentctl send`.
+pub(crate) async fn send(context: &Context, args: SendArgs) -> Result<Exit, Failure> {
+    let (id, text) = match args.words.as_slice() {
+        [text] => (None, text),
+        [id, text] => (Some(id.as_str()), text),
+        _ => return Err(Failure::usage("send takes a text, or a session and a text")),
+    };
+    let text = prompt_text(text)?;
+    let client = context.connect_or_start().await?;
+    let session_id = context::session(&client, id).await?;
+    let params = PromptParams {
+        session_id,
+        prompt_id: Some(TurnId::generate()),
+        content: vec![Content::Text { text }],
+        at: match args.at {
+            AtArg::Turn => At::Turn,
+            AtArg::Step => At::Step,
+        },
+        mode: None,
+        answers: None,
+    };
+    let result = client.call::<method::SessionPrompt>(params).await?;
+    let handle = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state.handle;
+    let mut lines = vec![Line::from(match (result.queued, args.at) {
+        (true, _) => format!("Queued for {handle}; another turn goes first."),
+        (false, AtArg::Turn) => format!("{handle} works on it."),
+        (false, AtArg::Step) => format!("{handle} reads it before its next step."),
+    })];
+    let next = match result.waiting_for {
+        Some(approval) => {
+            lines.push(Line::styled(
+                Style::Warn,
+                &format!("That turn waits for your answer: approval {approval}"),
+            ));
+            let token = approval.token();
+            format!("approve {}", token.get(token.len().saturating_sub(8)..).unwrap_or(token))
+        }
+        None => format!("attach {handle}"),
+    };
+    lines.push(Line::styled(Style::Dim, "Next: ").with(Style::Code, &format!("{} {next}", context.program)));
+    screen::print(&lines)?;
+    Ok(Exit::Finished)
+}
+
+/// `agentctl stop`.
+pub(crate) async fn stop(context: &Context, args: SessionArg) -> Result<Exit, Failure> {
+    let client = context.connect().await?;
+    let session_id = context::session(&client, args.id.as_deref()).await?;
+    let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
+    let result =
+        client.call::<method::SessionInterrupt>(InterruptParams { session_id, turn_id: None }).await?;
+    let line = match result.turn_id {
+        Some(_) => format!("{}: the turn is being stopped.", state.handle),
+        None => format!("{}: no turn is running.", state.handle),
+    };
+    screen::print(&[Line::from(line)])?;
+    Ok(Exit::Finished)
+}
+
+/// What to say, from the arguments or, for `-`, from stdin.
+fn prompt_text(words: &str) -> Result<String, Failure> {
+    if words != "-" {
+        return non_empty(words.to_owned());
+    }
+    let mut stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        screen::say(&[Line::styled(Style::Dim, "Reading the prompt from here; Ctrl-D ends it.")])?;
+    }
+    let mut bytes = Vec::new();
+    stdin.read_to_end(&mut bytes)?;
+    non_empty(String::from_utf8(bytes).map_err(|_| Failure::usage("the prompt on stdin is not UTF-8"))?)
+}
+
+fn non_empty(text: String) -> Result<String, Failure> {
+    if text.trim().is_empty() { Err(Failure::usage("the prompt is empty")) } else { Ok(text) }
+}
+
+fn utf8(path: &Path) -> Result<String, Failure> {
+    path.to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::usage(format!("the folder {} has a name that is not UTF-8", path.display())))
+}
+
+/// The part of this environment that a session's commands get: the usual names, and those that the user's settings
+/// name to the daemon.
+pub(crate) async fn session_env(client: &Client) -> BTreeMap<String, String> {
+    // An older daemon that does not say takes the usual names only.
+    let also = client.call::<DaemonStatus>(Empty {}).await.map(|status| status.shell_env).unwrap_or_default();
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    harmless(std::env::vars_os().filter_map(text), &also)
+}
+
+fn harmless(vars: impl Iterator<Item = (String, String)>, also: &[String]) -> BTreeMap<String, String> {
+    vars.filter(|(name, _)| {
+        matches!(name.as_str(), "PATH" | "LANG" | "TZ" | "VIRTUAL_ENV")
+            || name.starts_with("LC_")
+            || also.contains(name)
+    })
+    .collect()
+}
+
+/// Why no session was made. The commonest reason has its own sentence: the key is in this shell, where the daemon,
+/// which was started from another, does not see it.
+async fn no_session(context: &Context, client: &Client, error: CallError, model: Option<&str>) -> Failure {
+    let about_model = error.code() == Some(ErrorCode::InvalidInput)
+        && error.data("field").and_then(|field| field.as_str()) == Some("model");
+    if about_model && let Ok(keys) = client.call::<KeyList>(Empty {}).await {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        if let Some(variable) = key_only_here(&keys, model, is_set) {
+            return Failure::failed(format!("{variable} is set here, but the daemon has no key."))
+                .next(format!("{} key import", context.program));
+        }
+    }
+    error.into()
+}
+
+/// The variable of a provider that could be used, if only this environment has its key.
+fn key_only_here(
+    keys: &agentd_protocol::key::KeyListResult,
+    model: Option<&str>,
+    is_set: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let wanted = model.map(|model| model.split('/').next().unwrap_or(model));
+    keys.providers
+        .iter()
+        .filter(|provider| wanted.is_none_or(|wanted| wanted == provider.provider))
+        .filter(|provider| !keys.keys.iter().any(|key| key.provider == provider.provider))
+        .filter_map(|provider| provider.env.clone())
+        .find(|variable| is_set(variable))
+}
+
+/// Removes a session.
+pub(crate) async fn delete(client: &Client, session_id: SessionId) -> Result<(), Failure> {
+    client.call::<method::SessionDelete>(SessionParams { session_id }).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use agentd_protocol::key::{KeyInfo, KeyListResult, KeyProvider};
+
+    use super::*;
+
+    #[test]
+    fn only_harmless_variables_travel() {
+        let vars = [
+            ("PATH", "/bin"),
+            ("LANG", "C"),
+            ("LC_ALL", "C.UTF-8"),
+            ("TZ", "UTC"),
+            ("VIRTUAL_ENV", "/v"),
+            ("ANTHROPIC_API_KEY", "secret"),
+            ("LD_PRELOAD", "/x.so"),
+            ("HOME", "/home/u"),
+            ("PATHS", "no"),
+        ];
+        let env = |also: &[String]| {
+            harmless(vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())), also)
+        };
+        let usual = ["LANG", "LC_ALL", "PATH", "TZ", "VIRTUAL_ENV"];
+        assert_eq!(env(&[]).keys().collect::<Vec<_>>(), usual);
+        assert!(env(&["HOME".to_owned()]).contains_key("HOME"));
+    }
+
+    fn keys(known: &[&str]) -> KeyListResult {
+        let provider =
+            |provider: &str, env: &str| KeyProvider { provider: provider.into(), env: Some(env.into()) };
+        KeyListResult {
+            keys: known
+                .iter()
+                .map(|known| KeyInfo { provider: (*known).into(), source: "file".into() })
+                .collect(),
+            providers: vec![provider("anthropic", "ANTHROPIC_API_KEY"), provider("openai", "OPENAI_API_KEY")],
+        }
+    }
+
+    #[test]
+    fn a_key_that_only_this_shell_has_is_named() {
+        let set = |name: &str| name == "ANTHROPIC_API_KEY";
+        assert_eq!(key_only_here(&keys(&[]), None, set), Some("ANTHROPIC_API_KEY".into()));
+        assert_eq!(key_only_here(&keys(&["anthropic"]), None, set), None);
+        assert_eq!(key_only_here(&keys(&[]), None, |_| false), None);
+        // Another provider was asked for: its key is not here.
+        assert_eq!(key_only_here(&keys(&[]), Some("openai/gpt"), set), None);
+        assert_eq!(key_only_here(&keys(&[]), Some("anthropic"), set), Some("ANTHROPIC_API_KEY".into()));
+    }
+
+    #[test]
+    fn an_empty_prompt_is_a_usage_error() {
+        assert_eq!(prompt_text("  ").unwrap_err().exit, Exit::Usage);
+        assert_eq!(prompt_text("do it").unwrap(), "do it");
+    }
+}

@@ -1,0 +1,121 @@
+//! `ls`, `rm`, `mode`, `plan show`: looking at sessions and changing one thing.
+
+use agentd_protocol::Mode;
+use agentd_protocol::method;
+use agentd_protocol::plan::PlanGetParams;
+use agentd_protocol::session::{ListParams, Order, SessionParams, SetModeParams};
+use std::io::IsTerminal;
+use std::path::Path;
+
+use super::args::{LsArgs, ModeArgs, RmArgs, SessionArg};
+use super::context::{self, Context, now};
+use super::exit::{Exit, Failure};
+use super::resolve::Here;
+use super::{run, screen};
+use crate::render::{Line, Style, line, markdown};
+
+/// `agentctl ls`.
+pub(crate) async fn ls(context: &Context, args: LsArgs) -> Result<Exit, Failure> {
+    let client = context.connect_or_start().await?;
+    let params = ListParams { order: Order::Updated, ..ListParams::default() };
+    let rows = client.call::<method::SessionList>(params).await?.sessions;
+    let here = Here::new(Path::new("."))?.cwd.display().to_string();
+    let lines = if rows.is_empty() {
+        vec![
+            Line::from("No sessions yet. Next: ")
+                .with(Style::Code, &format!("{} run \"…\"", context.program)),
+        ]
+    } else {
+        line::list(&rows, args.all, &here, context.home(), now())
+    };
+    screen::print(&lines)?;
+    Ok(Exit::Finished)
+}
+
+/// `agentctl rm`.
+pub(crate) async fn rm(context: &Context, args: RmArgs) -> Result<Exit, Failure> {
+    let client = context.connect_or_start().await?;
+    let session_id = context::session(&client, Some(&args.id)).await?;
+    let handle = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state.handle;
+    run::delete(&client, session_id).await?;
+    screen::print(&[Line::from(format!("{handle} is deleted."))])?;
+    Ok(Exit::Finished)
+}
+
+/// `agentctl mode`.
+pub(crate) async fn mode(context: &Context, args: ModeArgs) -> Result<Exit, Failure> {
+    let (id, mode) = mode_words(&args.words)?;
+    let client = context.connect_or_start().await?;
+    let session_id = context::session(&client, id.as_deref()).await?;
+    let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
+    let line = match mode {
+        None => {
+            let back = state.pre_mode.map_or(String::new(), |mode| format!(", then back to {mode}"));
+            format!("{}: {}{back}", state.handle, state.mode)
+        }
+        Some(mode) => {
+            let result = client.call::<method::SessionSetMode>(SetModeParams { session_id, mode }).await?;
+            format!("{}: {} → {}", state.handle, state.mode, result.mode)
+        }
+    };
+    screen::print(&[Line::from(line)])?;
+    Ok(Exit::Finished)
+}
+
+/// One word alone is a mode if it is the name of one.
+fn mode_words(words: &[String]) -> Result<(Option<String>, Option<Mode>), Failure> {
+    match words {
+        [] => Ok((None, None)),
+        [word] => match word.parse() {
+            Ok(mode) => Ok((None, Some(mode))),
+            Err(_) => Ok((Some(word.clone()), None)),
+        },
+        [id, mode, ..] => {
+            let mode = mode
+                .parse()
+                .map_err(|error: agentd_protocol::mode::UnknownMode| Failure::usage(error.to_string()))?;
+            Ok((Some(id.clone()), Some(mode)))
+        }
+    }
+}
+
+/// `agentctl plan show`.
+pub(crate) async fn plan_show(context: &Context, args: SessionArg) -> Result<Exit, Failure> {
+    let client = context.connect_or_start().await?;
+    let session_id = context::session(&client, args.id.as_deref()).await?;
+    let plan = client.call::<method::PlanGet>(PlanGetParams { session_id }).await?;
+    if !std::io::stdout().is_terminal() {
+        screen::print_text(&plan.content)?;
+        return Ok(Exit::Finished);
+    }
+    let revision = plan.plan.revision.map_or("still empty".to_owned(), crate::render::approval::short_digest);
+    let mut lines = vec![
+        Line::styled(
+            Style::Dim,
+            &format!("{} · {revision}", line::short_path(&plan.plan.path, context.home())),
+        ),
+        Line::new(),
+    ];
+    lines.extend(markdown::render(&plan.content, screen::print_width()));
+    screen::print(&lines)?;
+    Ok(Exit::Finished)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_word_is_a_mode_or_a_session() {
+        let words =
+            |words: &[&str]| mode_words(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(words(&["plan"]).unwrap(), (None, Some(Mode::Plan)));
+        assert_eq!(words(&["api-otter"]).unwrap(), (Some("api-otter".into()), None));
+        assert_eq!(
+            words(&["api-otter", "accept-edits"]).unwrap(),
+            (Some("api-otter".into()), Some(Mode::AcceptEdits))
+        );
+        assert_eq!(words(&["api-otter", "yolo"]).unwrap_err().exit, Exit::Usage);
+        assert_eq!(words(&[]).unwrap(), (None, None));
+    }
+}

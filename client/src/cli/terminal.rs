@@ -1,0 +1,135 @@
+//! The person's terminal as input: lines, with echo only while something is asked. The settings found are put back
+//! when the value is dropped, which happens on every way out, a panic included. Signals arrive as events of the
+//! runtime, so they take the same way out.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::termios::{LocalModes, OptionalActions, QueueSelector, Termios};
+use tokio::io::unix::AsyncFd;
+
+/// The kernel hands over at most this much of one line.
+const LINE_MAX: usize = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Echo {
+    On,
+    Off,
+}
+
+/// What was typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Typed {
+    Line(String),
+    /// Ctrl-D at the start of a line.
+    End,
+}
+
+/// The terminal at stdin, taken over until dropped.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    fd: AsyncFd<OwnedFd>,
+    found: Termios,
+    echo: Echo,
+    /// The part of a line that was handed over before its end was typed.
+    partial: Vec<u8>,
+}
+
+impl Terminal {
+    /// Takes the terminal at stdin, with echo off. `None` if stdin is none, or belongs to another job at the moment.
+    pub(crate) fn open() -> Option<Self> {
+        let stdin = io::stdin();
+        if !stdin.is_terminal() || rustix::termios::tcgetpgrp(&stdin).ok()? != rustix::process::getpgrp() {
+            return None;
+        }
+        // Opened anew: O_NONBLOCK on stdin itself would be shared with the shell that started us.
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open("/proc/self/fd/0", flags, Mode::empty()).ok()?;
+        let found = rustix::termios::tcgetattr(&fd).ok()?;
+        #[expect(
+            deprecated,
+            reason = "its replacement is unsafe for types that may change their descriptor; an OwnedFd \
+            never does, and unsafe code is denied here"
+        )]
+        let fd = AsyncFd::new(fd).ok()?;
+        let mut terminal = Self { fd, found, echo: Echo::Off, partial: Vec::new() };
+        terminal.set_echo(Echo::Off);
+        Some(terminal)
+    }
+
+    /// Whether what is typed shows. Lines are still edited and signals still made by the terminal itself.
+    pub(crate) fn set_echo(&mut self, echo: Echo) {
+        self.echo = echo;
+        let mut settings = self.found.clone();
+        settings.local_modes |= LocalModes::ICANON | LocalModes::ISIG;
+        match echo {
+            Echo::On => settings.local_modes |= LocalModes::ECHO | LocalModes::ECHOE,
+            Echo::Off => settings.local_modes -= LocalModes::ECHO,
+        }
+        self.set(&settings);
+    }
+
+    /// Applies the settings once more: a shell puts its own back while a job is stopped.
+    pub(crate) fn reapply(&mut self) {
+        self.set_echo(self.echo);
+    }
+
+    /// Throws away everything typed so far.
+    pub(crate) fn discard_input(&mut self) {
+        self.partial.clear();
+        // A terminal that is gone has nothing typed in it.
+        let _ = rustix::termios::tcflush(self.fd.as_fd(), QueueSelector::IFlush);
+    }
+
+    /// Hands the terminal to another program, until [`Terminal::reapply`].
+    pub(crate) fn lend(&mut self) {
+        let found = self.found.clone();
+        self.set(&found);
+    }
+
+    fn set(&self, settings: &Termios) {
+        // Fails when the terminal is gone, and then there is nobody to see it.
+        let _ = rustix::termios::tcsetattr(self.fd.as_fd(), OptionalActions::Now, settings);
+    }
+
+    /// The next line. Cancel-safe.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub(crate) async fn read(&mut self) -> io::Result<Typed> {
+        loop {
+            let mut ready = self.fd.readable().await?;
+            let mut buffer = [0; LINE_MAX];
+            let read = ready.try_io(|fd| Ok(rustix::io::read(fd.as_fd(), &mut buffer)?));
+            let Ok(read) = read else { continue };
+            let bytes = buffer.get(..read?).unwrap_or_default();
+            if bytes.is_empty() {
+                self.partial.clear();
+                return Ok(Typed::End);
+            }
+            self.partial.extend_from_slice(bytes);
+            if self.partial.ends_with(b"\n") {
+                let line = String::from_utf8_lossy(&self.partial).trim_end_matches(['\n', '\r']).to_owned();
+                self.partial.clear();
+                return Ok(Typed::Line(line));
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let found = self.found.clone();
+        self.set(&found);
+    }
+}
+
+/// Columns of the terminal at `fd`; 80 where that cannot be known.
+pub(crate) fn columns(fd: impl AsFd) -> usize {
+    rustix::termios::tcgetwinsize(fd)
+        .ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|columns| *columns > 0)
+        .unwrap_or(80)
+}

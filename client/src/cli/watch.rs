@@ -1,0 +1,381 @@
+//! Following a session: events in, lines out, until it ends or is left. The rules are in [`Follow`]; here they meet the
+//! connection, the terminal and the signals. `asking` is the half that puts approvals before a person.
+
+mod asking;
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use agentd_client::{CallError, Client, EventStream, StreamItem};
+use agentd_protocol::approval::Approval;
+use agentd_protocol::event::{EventBody, SubscribeParams, Text};
+use agentd_protocol::session::{Activity, InterruptParams, SessionParams};
+use agentd_protocol::{ApprovalId, ErrorCode, Seq, SessionId, TurnId, method};
+use tokio::time::{Instant, sleep_until};
+
+use super::ask::Input;
+use super::auto::Auto;
+use super::blob;
+use super::closing::{self, Names};
+use super::context::Context;
+use super::exit::{Exit, Failure};
+use super::follow::{Finished, Follow, Goal, OnInterrupt, Output};
+use super::screen::Screen;
+use super::signals::{Caught, Signals};
+use super::terminal::{Terminal, Typed};
+use crate::render::{Line, Style};
+
+use asking::{Shown, keep_draft};
+pub(crate) use asking::{TYPE_AHEAD, settled_text};
+
+/// How long a turn that `--timeout` stops may take to end.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// Who answers approvals.
+pub(crate) enum Answerer {
+    Person(Terminal),
+    /// The demo answers itself, aloud.
+    Auto(Auto),
+    /// They stay waiting.
+    Nobody,
+}
+
+/// When following ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// This turn has ended.
+    Turn(TurnId),
+    /// Nothing runs.
+    Idle,
+    /// The person leaves.
+    Left,
+}
+
+/// What is followed, and how.
+pub(crate) struct Target {
+    pub(crate) session: SessionId,
+    pub(crate) handle: String,
+    pub(crate) cwd: String,
+    pub(crate) goal: Goal,
+    pub(crate) until: Until,
+    pub(crate) after: Seq,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// How following ended.
+pub(crate) enum End {
+    Turn(Box<Finished>),
+    Left(Exit),
+    Gone,
+}
+
+enum Wake {
+    Item(Result<Option<StreamItem>, CallError>),
+    Typed(std::io::Result<Typed>),
+    Signal(Caught),
+    Listening,
+    Deadline,
+}
+
+pub(crate) struct Watch {
+    client: Client,
+    context: Context,
+    target: Target,
+    stream: EventStream,
+    follow: Follow,
+    screen: Screen,
+    answerer: Answerer,
+    signals: Signals,
+    queue: VecDeque<Approval>,
+    shown: Option<Shown>,
+    /// Approvals whose end was already told.
+    told: HashSet<ApprovalId>,
+    last: Option<Box<Finished>>,
+    deadline: Option<Instant>,
+    timed_out: bool,
+}
+
+impl Watch {
+    /// Subscribes. Nothing is missed if the prompt is sent after this.
+    pub(crate) async fn begin(
+        client: &Client,
+        context: &Context,
+        target: Target,
+        screen: Screen,
+        answerer: Answerer,
+    ) -> Result<Self, Failure> {
+        let params = SubscribeParams {
+            session_id: Some(target.session),
+            after_seq: Some(target.after),
+            deltas: screen.is_terminal() || screen.is_json(),
+            types: None,
+            tree: false,
+        };
+        let stream = client.subscribe(params).await?;
+        Ok(Self {
+            client: client.clone(),
+            context: context.clone(),
+            follow: Follow::new(target.goal, std::process::id(), target.cwd.clone()),
+            deadline: target.timeout.map(|timeout| Instant::now() + timeout),
+            target,
+            stream,
+            screen,
+            answerer,
+            signals: Signals::catch()?,
+            queue: VecDeque::new(),
+            shown: None,
+            told: HashSet::new(),
+            last: None,
+            timed_out: false,
+        })
+    }
+
+    /// Follows to the end and says how it ended.
+    pub(crate) async fn run(mut self) -> Result<Exit, Failure> {
+        let end = loop {
+            let wake = self.next().await;
+            if let Some(end) = self.handle(wake).await? {
+                break end;
+            }
+        };
+        self.close(end)
+    }
+
+    async fn next(&mut self) -> Wake {
+        let deaf_until = self.shown.as_ref().and_then(|shown| shown.deaf_until);
+        let listening = self.shown.is_some() && deaf_until.is_none();
+        let typed = async {
+            match &mut self.answerer {
+                Answerer::Person(terminal) if listening => terminal.read().await,
+                _ => std::future::pending().await,
+            }
+        };
+        // In this order: Ctrl-C and an answer go before the flood of a fast stream.
+        tokio::select! {
+            biased;
+            signal = self.signals.next() => Wake::Signal(signal),
+            () = at(deaf_until) => Wake::Listening,
+            typed = typed => Wake::Typed(typed),
+            () = at(self.deadline) => Wake::Deadline,
+            item = self.stream.next() => Wake::Item(item),
+        }
+    }
+
+    async fn handle(&mut self, wake: Wake) -> Result<Option<End>, Failure> {
+        match wake {
+            Wake::Item(Ok(item)) => self.item(item).await,
+            Wake::Item(Err(error)) => {
+                let next = format!("{} attach {}", self.context.program, self.target.handle);
+                Err(Failure::from(error).next(next))
+            }
+            Wake::Signal(signal) => self.signal(signal).await,
+            Wake::Listening => {
+                self.listen()?;
+                Ok(None)
+            }
+            Wake::Typed(Ok(Typed::Line(line))) => self.input(Input::Line(line)).await,
+            Wake::Typed(Ok(Typed::End)) => self.input(Input::End).await,
+            // The terminal is gone; the session is not.
+            Wake::Typed(Err(_)) => Ok(Some(End::Left(self.follow.detached()))),
+            Wake::Deadline => self.deadline_passed().await,
+        }
+    }
+
+    async fn item(&mut self, item: Option<StreamItem>) -> Result<Option<End>, Failure> {
+        match item {
+            None => return Ok(Some(End::Gone)),
+            Some(StreamItem::Reconnecting) => {
+                if self.follow.is_shutting_down() {
+                    self.say(Line::styled(Style::Dim, "agentd has left; waiting for it …"))?;
+                } else {
+                    // It did not leave, it fell. The stream finds the new one by itself.
+                    self.say(Line::styled(
+                        Style::Warn,
+                        "The connection to agentd is lost; bringing it back …",
+                    ))?;
+                    let context = self.context.clone();
+                    tokio::spawn(async move { context.start().await });
+                }
+            }
+            Some(StreamItem::Reconnected) => {
+                self.follow.reconnected();
+                self.say(Line::styled(Style::Dim, "Connected again."))?;
+            }
+            Some(StreamItem::Event(received)) => {
+                if self.screen.is_json() {
+                    self.screen.json(received.raw.get())?;
+                }
+                let synced = matches!(received.event.body, EventBody::Synced { .. });
+                for output in self.follow.on_event(received.event) {
+                    if let Some(end) = self.output(output).await? {
+                        return Ok(Some(end));
+                    }
+                }
+                if synced && self.target.until == Until::Idle && self.follow.is_idle() {
+                    return Ok(Some(self.last.take().map_or(End::Left(Exit::Finished), End::Turn)));
+                }
+                return self.ask_next().await;
+            }
+        }
+        Ok(None)
+    }
+
+    async fn output(&mut self, output: Output) -> Result<Option<End>, Failure> {
+        match output {
+            Output::Line(line) => self.say(line)?,
+            Output::Text(text) => {
+                self.interrupt_prompt()?;
+                self.screen.text(&text)?;
+            }
+            Output::TextEnd => {
+                self.interrupt_prompt()?;
+                self.screen.text_end()?;
+                self.prompt_again()?;
+            }
+            Output::Message(text) => self.message(text).await?,
+            Output::Ask(approval) => self.queue.push_back(*approval),
+            Output::Changed(approval) => self.changed(*approval)?,
+            Output::Settled { id, line } => self.settled(&id, line)?,
+            Output::Finished(finished) => return self.turn_finished(finished).await,
+            Output::Gone => return Ok(Some(End::Gone)),
+        }
+        Ok(None)
+    }
+
+    async fn message(&mut self, text: Text) -> Result<(), Failure> {
+        if self.screen.is_terminal() || self.screen.is_json() {
+            return Ok(());
+        }
+        let whole = blob::whole(&self.client, self.target.session, text).await?;
+        Ok(self.screen.message(&whole)?)
+    }
+
+    async fn turn_finished(&mut self, finished: Box<Finished>) -> Result<Option<End>, Failure> {
+        match self.target.until {
+            Until::Turn(own) if finished.turn == Some(own) => return Ok(Some(End::Turn(finished))),
+            Until::Turn(_) => {}
+            Until::Idle => {
+                // Another prompt may wait in the inbox.
+                let params = SessionParams { session_id: self.target.session };
+                let state = self.client.call::<method::SessionGet>(params).await?.state;
+                if self.follow.is_idle() && state.activity == Activity::Idle {
+                    return Ok(Some(End::Turn(finished)));
+                }
+                self.last = Some(finished);
+            }
+            Until::Left => {
+                let lines = closing::finished(&finished, self.names());
+                self.screen.lines(&lines)?;
+                self.say(Line::styled(Style::Dim, "Idle. Ctrl-C leaves."))?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn names(&self) -> Names<'_> {
+        Names { program: &self.context.program, handle: &self.target.handle, cwd: &self.target.cwd }
+    }
+
+    /// A line that comes while something is asked goes above the question.
+    fn say(&mut self, line: Line) -> Result<(), Failure> {
+        self.interrupt_prompt()?;
+        self.screen.line(&line)?;
+        self.prompt_again()
+    }
+
+    fn interrupt_prompt(&mut self) -> Result<(), Failure> {
+        if let Some(shown) = self.shown.as_mut().filter(|shown| shown.prompted) {
+            shown.prompted = false;
+            self.screen.end_prompt()?;
+        }
+        Ok(())
+    }
+
+    fn prompt_again(&mut self) -> Result<(), Failure> {
+        if let Some(shown) = self.shown.as_mut().filter(|shown| !shown.prompted) {
+            shown.prompted = true;
+            self.screen.prompt(&shown.ask.prompt())?;
+        }
+        Ok(())
+    }
+
+    async fn signal(&mut self, signal: Caught) -> Result<Option<End>, Failure> {
+        match signal {
+            Caught::Leave => return Ok(Some(End::Left(self.follow.detached()))),
+            Caught::Resized => self.screen.resized(),
+            Caught::Continued => {
+                if let Answerer::Person(terminal) = &mut self.answerer {
+                    terminal.reapply();
+                }
+                if self.shown.is_some() {
+                    self.draw()?;
+                }
+            }
+            Caught::Interrupt => match self.follow.on_interrupt() {
+                OnInterrupt::Detach(exit) => return Ok(Some(End::Left(exit))),
+                OnInterrupt::StopTurn => {
+                    self.stop().await?;
+                    self.say(Line::styled(Style::Warn, "Stopping … Ctrl-C again leaves it to itself."))?;
+                }
+            },
+        }
+        Ok(None)
+    }
+
+    async fn stop(&mut self) -> Result<(), Failure> {
+        let turn_id = match self.target.goal {
+            Goal::Turn(turn) => Some(turn),
+            Goal::Session | Goal::WholeSession => None,
+        };
+        let params = InterruptParams { session_id: self.target.session, turn_id };
+        match self.client.call::<method::SessionInterrupt>(params).await {
+            Ok(_) => Ok(()),
+            // It has just ended, or has not begun.
+            Err(error) if error.code() == Some(ErrorCode::Conflict) => Ok(()),
+            Err(error) => self.say(Line::styled(Style::Bad, &Failure::from(error).message)),
+        }
+    }
+
+    async fn deadline_passed(&mut self) -> Result<Option<End>, Failure> {
+        if self.timed_out {
+            return Ok(Some(End::Left(Exit::Timeout)));
+        }
+        self.timed_out = true;
+        self.deadline = Some(Instant::now() + STOP_GRACE);
+        self.say(Line::styled(Style::Warn, "The time given with --timeout has passed; stopping the turn."))?;
+        self.stop().await?;
+        Ok(None)
+    }
+
+    fn close(mut self, end: End) -> Result<Exit, Failure> {
+        self.interrupt_prompt()?;
+        keep_draft(self.hide(), &mut self.screen)?;
+        self.screen.text_end()?;
+        self.screen.final_text()?;
+        match end {
+            End::Turn(finished) => {
+                let lines = closing::finished(&finished, self.names());
+                self.screen.lines(&lines)?;
+                Ok(if self.timed_out { Exit::Timeout } else { Exit::of_outcome(finished.outcome) })
+            }
+            End::Left(exit) => {
+                let interactive = matches!(self.answerer, Answerer::Person(_));
+                let lines = closing::left(exit, self.follow.waiting(), interactive, self.names());
+                self.screen.lines(&lines)?;
+                Ok(if self.timed_out { Exit::Timeout } else { exit })
+            }
+            End::Gone => {
+                self.screen.line(&Line::styled(Style::Warn, "The session was deleted."))?;
+                Ok(if self.target.until == Until::Left { Exit::Finished } else { Exit::Failed })
+            }
+        }
+    }
+}
+
+/// Waits until then, or for ever.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

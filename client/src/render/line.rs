@@ -1,0 +1,316 @@
+//! Lines about sessions: the header of a run, tool calls, lists, the summary at the end.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use agentd_protocol::approval::WaitingApproval;
+use agentd_protocol::session::{Activity, Health, Row, State};
+use agentd_protocol::turn::Usage;
+use agentd_protocol::{Mode, Timestamp};
+
+use super::approval::next_command;
+use super::style::{Line, Style};
+
+/// `path` with the home folder as `~`.
+pub(crate) fn short_path(path: &str, home: Option<&Path>) -> String {
+    let rest = home.and_then(|home| Path::new(path).strip_prefix(home).ok());
+    match rest {
+        Some(rest) if rest.as_os_str().is_empty() => "~".to_owned(),
+        Some(rest) => format!("~/{}", rest.display()),
+        None => path.to_owned(),
+    }
+}
+
+/// The first line of a session on the screen: its name, folder, model and why that one, mode.
+pub(crate) fn header(state: &State, home: Option<&Path>) -> Line {
+    Line::styled(Style::Bold, &state.handle)
+        .with(Style::Dim, " · ")
+        .plain(&short_path(&state.cwd, home))
+        .with(Style::Dim, " · ")
+        .plain(&format!("{}/{}", state.model.provider, state.model.model))
+        .with(Style::Dim, &format!(" ({})", state.model.reason))
+        .with(Style::Dim, " · mode ")
+        .plain(state.mode.name())
+}
+
+/// How long ago `then` was, roughly. A clock that was set back counts as no time.
+pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
+    let seconds = now.unix_ms().saturating_sub(then.unix_ms()).max(0) / 1000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..86400 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86400),
+    }
+}
+
+/// `12345` as `12.3k`.
+fn count(n: u64) -> String {
+    match n {
+        0..1000 => n.to_string(),
+        1000..1_000_000 => format!("{}.{}k", n / 1000, n % 1000 / 100),
+        _ => format!("{}.{}M", n / 1_000_000, n % 1_000_000 / 100_000),
+    }
+}
+
+/// Tokens as the provider counted them.
+pub(crate) fn tokens(usage: &Usage) -> String {
+    let mut text = format!("{} in, {} out", count(usage.input_tokens), count(usage.output_tokens));
+    if usage.cache_read_tokens > 0 {
+        text.push_str(&format!(", {} from the cache", count(usage.cache_read_tokens)));
+    }
+    if usage.cache_write_tokens > 0 {
+        text.push_str(&format!(", {} to the cache", count(usage.cache_write_tokens)));
+    }
+    text
+}
+
+/// Lines added and removed in one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) added: u64,
+    pub(crate) removed: u64,
+    /// Whether the file is gone.
+    pub(crate) gone: bool,
+}
+
+pub(crate) fn changed_file(path: &str, changed: Changed, cwd: &str) -> Line {
+    let short = Path::new(path).strip_prefix(cwd).map_or(path.to_owned(), |rest| rest.display().to_string());
+    let line = Line::from("  ").plain(&short);
+    if changed.gone {
+        return line.with(Style::Bad, "  deleted");
+    }
+    line.with(Style::Good, &format!("  +{}", changed.added))
+        .with(Style::Bad, &format!(" -{}", changed.removed))
+}
+
+/// What a turn leaves: the files it changed, the tokens it took.
+pub(crate) fn summary(files: &BTreeMap<String, Changed>, usage: &Usage, cwd: &str) -> Vec<Line> {
+    let mut lines = Vec::new();
+    match files.len() {
+        0 => {}
+        1 => lines.push(Line::styled(Style::Bold, "1 file changed")),
+        n => lines.push(Line::styled(Style::Bold, &format!("{n} files changed"))),
+    }
+    lines.extend(files.iter().map(|(path, changed)| changed_file(path, *changed, cwd)));
+    if usage.requests > 0 {
+        lines.push(Line::styled(Style::Dim, &format!("Tokens: {}", tokens(usage))));
+    }
+    lines
+}
+
+/// `agentctl ls`, by what they need. `all` also shows sessions that have nothing to do.
+pub(crate) fn list(rows: &[Row], all: bool, here: &str, home: Option<&Path>, now: Timestamp) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut hidden = 0;
+    for (activity, title) in
+        [(Activity::Waiting, "needs you"), (Activity::Running, "working"), (Activity::Idle, "idle")]
+    {
+        let group: Vec<&Row> = rows.iter().filter(|row| row.activity == activity).collect();
+        if group.is_empty() {
+            continue;
+        }
+        let shown = if all || activity != Activity::Idle { group.len() } else { group.len().min(IDLE_SHOWN) };
+        hidden += group.len() - shown;
+        lines.push(Line::styled(Style::Bold, title));
+        lines.extend(group.into_iter().take(shown).map(|row| list_row(row, here, home, now)));
+    }
+    if rows.iter().any(|row| row.cwd == here) {
+        lines.push(Line::styled(Style::Good, "● ").with(Style::Dim, "this folder"));
+    }
+    if hidden > 0 {
+        lines.push(Line::styled(Style::Dim, &format!("and {hidden} more idle: agentctl ls --all")));
+    }
+    lines
+}
+
+/// Idle sessions that a plain `agentctl ls` shows.
+const IDLE_SHOWN: usize = 10;
+
+fn list_row(row: &Row, here: &str, home: Option<&Path>, now: Timestamp) -> Line {
+    let mark = if row.cwd == here { "● " } else { "  " };
+    let mut line = Line::styled(Style::Good, mark)
+        .plain(&format!("{:<28} ", row.handle))
+        .with(Style::Dim, &format!("{:>7}  ", ago(row.updated_at, now)))
+        .plain(&format!("{:<12} ", row.mode.map_or("-", Mode::name)))
+        .with(Style::Code, &short_path(&row.cwd, home));
+    if let Some(outcome) = row.last_outcome.filter(|_| row.activity == Activity::Idle) {
+        line.push(Style::Dim, &format!("  {}", outcome.name()));
+    }
+    if !row.waiting_for.is_empty() {
+        line.push(Style::Warn, &format!("  {} to approve", row.waiting_for.len()));
+    }
+    if let Some(title) = row.title.as_deref().filter(|title| !title.is_empty()) {
+        line.push(Style::Dim, &format!("  {title}"));
+    }
+    match row.health {
+        Health::Ok => {}
+        Health::Degraded => line.push(Style::Warn, "  degraded"),
+        Health::ReadOnly => line.push(Style::Bad, "  read-only"),
+    }
+    line
+}
+
+/// One entry of `agentctl waiting`.
+pub(crate) fn waiting(
+    waiting: &WaitingApproval,
+    program: &str,
+    home: Option<&Path>,
+    now: Timestamp,
+) -> Vec<Line> {
+    let approval = &waiting.approval;
+    vec![
+        Line::styled(Style::Bold, approval.subject.kind().name())
+            .plain(&format!("  {}", approval.title))
+            .with(Style::Dim, &format!("  {}", waiting.handle))
+            .with(Style::Dim, &format!("  {}", short_path(&waiting.cwd, home)))
+            .with(Style::Dim, &format!("  since {}", ago(approval.requested_at, now))),
+        Line::styled(Style::Dim, &format!("  id      {}", approval.approval_id)),
+        Line::styled(Style::Dim, "  see it  ")
+            .with(Style::Code, &format!("{program} approve {}", super::approval::short_id(approval))),
+        Line::styled(Style::Dim, "  answer  ")
+            .with(Style::Code, &format!("{program} {}", next_command(approval))),
+    ]
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use agentd_protocol::session::ModelInfo;
+    use agentd_protocol::turn::Outcome;
+    use agentd_protocol::{Seq, SessionId};
+
+    use super::*;
+
+    pub(crate) fn model() -> ModelInfo {
+        ModelInfo {
+            provider: "anthropic".into(),
+            model: "claude-opus-4".into(),
+            reason: "the only key found".into(),
+        }
+    }
+
+    pub(crate) fn row(handle: &str, cwd: &str, activity: Activity, updated_ms: i64) -> Row {
+        Row {
+            session_id: SessionId::generate(),
+            handle: handle.into(),
+            title: None,
+            parent: None,
+            cwd: cwd.into(),
+            mode: Some(Mode::Plan),
+            model: model(),
+            created_at: Timestamp::from_unix_ms(0),
+            updated_at: Timestamp::from_unix_ms(updated_ms),
+            activity,
+            waiting_for: vec![],
+            last_outcome: (activity == Activity::Idle).then_some(Outcome::Finished),
+            health: Health::Ok,
+        }
+    }
+
+    pub(crate) fn state(activity: Activity) -> State {
+        State {
+            session_id: super::super::approval::tests::session(),
+            handle: "api-paging-otter".into(),
+            title: None,
+            parent: None,
+            cwd: "/home/u/api".into(),
+            mode: Mode::Plan,
+            pre_mode: Some(Mode::Default),
+            model: model(),
+            created_at: Timestamp::from_unix_ms(0),
+            updated_at: Timestamp::from_unix_ms(0),
+            activity,
+            turn_id: None,
+            waiting_for: vec![],
+            last_outcome: None,
+            health: Health::Ok,
+            seq: Seq(2),
+            plan: None,
+            approvals: vec![],
+            calls: vec![],
+            text: vec![],
+            inbox: vec![],
+            inbox_held: false,
+            tasks: vec![],
+            todo: vec![],
+            usage: Usage::default(),
+        }
+    }
+
+    fn text(lines: &[Line]) -> String {
+        lines.iter().map(Line::text).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_header_says_which_model_and_why() {
+        assert_eq!(
+            header(&state(Activity::Idle), Some(Path::new("/home/u"))).text(),
+            "api-paging-otter · ~/api · anthropic/claude-opus-4 (the only key found) · mode plan"
+        );
+    }
+
+    #[test]
+    fn lists_put_what_needs_a_person_first() {
+        let mut rows = vec![
+            row("done-fox", "/w", Activity::Idle, 5000),
+            row("busy-owl", "/home/u/api", Activity::Running, 4000),
+            row("asks-otter", "/home/u/api", Activity::Waiting, 3000),
+        ];
+        rows[2].waiting_for.push(super::super::approval::tests::approval_id("aa"));
+        let lines =
+            list(&rows, false, "/home/u/api", Some(Path::new("/home/u")), Timestamp::from_unix_ms(65_000));
+        insta::assert_snapshot!(text(&lines));
+    }
+
+    #[test]
+    fn a_long_tail_of_idle_sessions_is_folded() {
+        let rows: Vec<Row> = (0..15).map(|n| row(&format!("s{n}"), "/w", Activity::Idle, n)).collect();
+        let now = Timestamp::from_unix_ms(0);
+        assert!(text(&list(&rows, false, "/", None, now)).ends_with("and 5 more idle: agentctl ls --all"));
+        assert_eq!(list(&rows, true, "/", None, now).len(), 16);
+    }
+
+    #[test]
+    fn the_summary_counts_files_and_tokens() {
+        let files = BTreeMap::from([
+            ("/home/u/api/src/a.rs".to_owned(), Changed { added: 12, removed: 3, gone: false }),
+            ("/home/u/api/old.rs".to_owned(), Changed { gone: true, ..Changed::default() }),
+        ]);
+        let usage = Usage {
+            input_tokens: 12_345,
+            output_tokens: 678,
+            cache_read_tokens: 9_000,
+            cache_write_tokens: 0,
+            requests: 3,
+        };
+        assert_eq!(
+            text(&summary(&files, &usage, "/home/u/api")),
+            "2 files changed\n  old.rs  deleted\n  src/a.rs  +12 -3\nTokens: 12.3k in, 678 out, 9.0k from the cache"
+        );
+        assert!(summary(&BTreeMap::new(), &Usage::default(), "/").is_empty());
+    }
+
+    #[test]
+    fn what_waits_comes_with_the_command_that_answers_it() {
+        let approval = super::super::approval::tests::plan("# P");
+        let waiting_approval = WaitingApproval {
+            session_id: approval.approval_id.session(),
+            handle: "api-paging-otter".into(),
+            cwd: "/home/u/api".into(),
+            mode: Mode::Plan,
+            approval,
+        };
+        insta::assert_snapshot!(text(&waiting(
+            &waiting_approval,
+            "agentctl",
+            None,
+            Timestamp::from_unix_ms(120_000)
+        )));
+    }
+
+    #[test]
+    fn clocks_set_back_are_no_time() {
+        assert_eq!(ago(Timestamp::from_unix_ms(9000), Timestamp::from_unix_ms(0)), "0 s");
+        assert_eq!(ago(Timestamp::from_unix_ms(0), Timestamp::from_unix_ms(7_200_000)), "2 h");
+    }
+}
