@@ -17,6 +17,8 @@ impl Registry {
     /// # Errors
     /// The sessions' folder cannot be read.
     pub async fn list(self: &Arc<Self>, params: &ListParams) -> Result<ListResult, SessionError> {
+        // A session that waits for a person shows as such from the first list on.
+        self.resumed.cancelled().await;
         let limit = params.limit.unwrap_or(MAX_ROWS).clamp(1, MAX_ROWS) as usize;
         let paths = Arc::clone(&self.deps.paths);
         let mut ids = blocking(move || paths.session_ids()).await.map_err(|error| SessionError::Storage {

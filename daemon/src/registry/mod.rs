@@ -15,6 +15,7 @@ use agentd_protocol::session::{Activity, NewParams, NewResult, Row};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::ids::SessionId;
@@ -38,6 +39,8 @@ pub struct Registry {
     feed: Arc<DaemonFeed>,
     tracker: TaskTracker,
     stopping: AtomicBool,
+    /// Cancelled once [`Registry::resume_active`] is through: before that the rows do not tell who waits.
+    resumed: CancellationToken,
 }
 
 /// Counts for `daemon/status`.
@@ -58,6 +61,7 @@ impl Registry {
             feed: Arc::default(),
             tracker: TaskTracker::new(),
             stopping: AtomicBool::new(false),
+            resumed: CancellationToken::new(),
         })
     }
 
@@ -188,9 +192,10 @@ impl Registry {
         Ok((snapshot, Arc::clone(&self.entry(id).feed)))
     }
 
-    /// Every approval that waits, oldest first.
-    #[must_use]
-    pub fn waiting(&self, only: Option<SessionId>) -> Vec<WaitingApproval> {
+    /// Every approval that waits, oldest first. Right after a start it waits until the sessions that were not idle are in
+    /// memory: whoever asks what waits for a person must not hear "nothing" while they are being read.
+    pub async fn waiting(&self, only: Option<SessionId>) -> Vec<WaitingApproval> {
+        self.resumed.cancelled().await;
         let rows = self.rows();
         let mut waiting: Vec<_> = rows
             .values()
@@ -242,6 +247,7 @@ impl Registry {
 
     /// Loads the sessions that were not idle when the last process ended: they wait for a person, or go on.
     pub async fn resume_active(self: &Arc<Self>) {
+        let _through = self.resumed.clone().drop_guard();
         let markers = Markers::new(&self.deps.paths);
         let ids = match blocking(move || markers.list()).await {
             Ok(ids) => ids,

@@ -183,7 +183,7 @@ fn approvals(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
             // A session that is not in memory waits for nobody, but it has to exist.
             daemon.registry.ask(id, |reply| Command::Row { reply }).await.map_err(wire)?;
         }
-        Ok(ApprovalListResult { approvals: daemon.registry.waiting(params.session_id) })
+        Ok(ApprovalListResult { approvals: daemon.registry.waiting(params.session_id).await })
     })?;
     method::<method::ApprovalGet, _, _, _>(m, |params, daemon, _| {
         let session = params.approval_id.session();
