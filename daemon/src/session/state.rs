@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agentd_protocol::approval::{Approval, By, ChoiceId};
+use agentd_protocol::approval::{Approval, ApprovalKind, By, ChoiceId};
 use agentd_protocol::event::{Resolution, ToolStatus};
 use agentd_protocol::mode::Mode;
 use agentd_protocol::permission::Decision;
@@ -21,6 +21,7 @@ use super::record::{
 use crate::ids::{ApprovalId, CallId, Digest, MessageId, Seq, SessionId, TurnId};
 use crate::journal::RecordRef;
 use crate::model::message::Stop;
+use crate::permission::Reason;
 
 /// How many file hashes a session remembers; the oldest are forgotten first and must be read again before an edit.
 const MAX_READS: usize = 500;
@@ -564,10 +565,20 @@ impl SessionState {
             self.set_call(&pending.call, |call| call.state = CallState::Allowed { shown });
         }
         if resolved.choice == Some(ChoiceId::Deny)
-            && resolved.feedback.is_none()
             && let Some(turn) = &mut self.turn
         {
-            turn.refused = true;
+            turn.refused |= resolved.feedback.is_none();
+            if let Some(call) = turn.calls().iter().find(|call| call.id == pending.call) {
+                let reason = Reason::PersonDenied.code().into();
+                let denial = Denial { tool: call.tool.clone(), title: call.title.clone(), reason };
+                turn.denials.push(denial);
+            }
+        }
+        if resolved.resolution != Resolution::Answered
+            && pending.approval.subject.kind() == ApprovalKind::Plan
+            && let Some(plan) = self.plan.as_mut().filter(|plan| plan.phase == PlanPhase::Presented)
+        {
+            plan.phase = PlanPhase::Planning;
         }
         self.settled.push_back(Settled {
             approval_id: resolved.approval_id.clone(),
