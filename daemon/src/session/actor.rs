@@ -133,7 +133,8 @@ impl Session {
     /// The journal cannot be written.
     pub async fn recover(&mut self) -> Result<(), SessionError> {
         let records = super::recover::recover(&self.state);
-        self.commit(records, Durability::Synced).await
+        self.commit(records, Durability::Synced).await?;
+        self.finish_plan_write().await
     }
 
     /// Serves `commands` until the session is idle, parked or deleted.

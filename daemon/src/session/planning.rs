@@ -106,6 +106,23 @@ impl Session {
         Ok(PlanNow { path: file, content, revision: digest, records })
     }
 
+    /// A person's own version of a plan is committed with the answer and written to the file after. If the last process
+    /// ended in between, the file still is the revision before; taken for an edit from outside, it would undo what the
+    /// person wrote. Only a turn that was cut off can have left that behind.
+    pub(super) async fn finish_plan_write(&mut self) -> Result<(), SessionError> {
+        let Some(plan) = self.state.plan.clone().filter(|plan| plan.author == PlanAuthor::Client) else { return Ok(()) };
+        let (Some(revision), Some(previous), Some(_)) = (plan.revision, plan.previous, &self.state.turn) else {
+            return Ok(());
+        };
+        let file = plan.path.clone();
+        let found = blocking(move || plan::read(&file)).await;
+        if !matches!(found, Ok(PlanFile::Plan { revision: found, .. }) if found == previous) {
+            return Ok(());
+        }
+        let content = self.blob_text(revision).await?;
+        self.write_plan_file(plan.path, content).await
+    }
+
     pub(super) async fn write_plan_file(&self, file: PathBuf, content: String) -> Result<(), SessionError> {
         let written = blocking(move || plan::write(&file, &content))
             .await

@@ -67,6 +67,8 @@ pub struct Plan {
     pub phase: PlanPhase,
     /// The newest journaled revision; its bytes are the blob of that digest.
     pub revision: Option<Digest>,
+    /// The one before it in this cycle, if any.
+    pub previous: Option<Digest>,
     /// Whose work the newest revision is.
     pub author: PlanAuthor,
     /// The revision that was last put before a person in this cycle.
@@ -323,13 +325,14 @@ impl SessionState {
                     pre_mode: entered.pre_mode,
                     phase: PlanPhase::Planning,
                     revision: None,
+                    previous: None,
                     author: PlanAuthor::Own,
                     presented: None,
                 });
             }
             Record::PlanWritten(written) => {
                 if let Some(plan) = &mut self.plan {
-                    plan.revision = Some(written.revision);
+                    plan.previous = plan.revision.replace(written.revision);
                     plan.author = written.by;
                 }
             }
