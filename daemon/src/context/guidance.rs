@@ -120,6 +120,12 @@ pub fn mode_changed(mode: Mode) -> String {
     note(&format!("A person changed the session's mode. {}", now(mode)))
 }
 
+/// The session's mode is not enabled any more since the daemon was started anew.
+#[must_use]
+pub fn mode_unavailable(mode: Mode) -> String {
+    note(&format!("The session's mode is not enabled any more. {}", now(mode)))
+}
+
 fn now(mode: Mode) -> String {
     let means = match mode {
         Mode::Default | Mode::Auto => {

@@ -16,7 +16,7 @@ pub use call::{
     plan_written, question_declined, unknown_tool,
 };
 pub use guidance::{
-    Approved, PlanCommands, PlanGuidance, Remarks, already_planning, fresh_start, mode_changed,
+    Approved, PlanCommands, PlanGuidance, Remarks, already_planning, fresh_start, mode_changed, mode_unavailable,
     no_plan_to_leave, plan_approved, plan_guidance, plan_is_empty, plan_left, plan_rejected,
 };
 pub use note::{mark_untrusted, note};

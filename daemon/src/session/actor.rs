@@ -134,6 +134,7 @@ impl Session {
     pub async fn recover(&mut self) -> Result<(), SessionError> {
         let records = super::recover::recover(&self.state);
         self.commit(records, Durability::Synced).await?;
+        self.leave_unavailable_mode().await?;
         self.finish_plan_write().await
     }
 

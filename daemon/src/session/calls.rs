@@ -109,7 +109,7 @@ impl Session {
         let query = Query {
             tool: &call.tool,
             effects: &prepared.effects,
-            mode: self.state.mode,
+            mode: self.deps.policy.still_available(self.state.mode),
             rules: &self.deps.policy.rules,
             places: &places,
             origin,

@@ -202,6 +202,17 @@ impl Session {
         Ok(records)
     }
 
+    /// What one daemon was started with does not bind the next: a session does not keep a mode that nobody enabled now.
+    pub(super) async fn leave_unavailable_mode(&mut self) -> Result<(), SessionError> {
+        let mode = self.deps.policy.still_available(self.state.mode);
+        if mode == self.state.mode {
+            return Ok(());
+        }
+        let by = super::approval::by_daemon("mode not available");
+        let records = vec![self.mode_changed(mode, by), self.guidance(context::mode_unavailable(mode)).await?];
+        self.commit(records, Durability::Synced).await
+    }
+
     pub(super) fn mode_changed(&self, to: Mode, by: By) -> Record {
         ModeChanged { from: self.state.mode, to, by }.into()
     }
