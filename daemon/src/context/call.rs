@@ -5,6 +5,20 @@ use std::path::Path;
 use super::note::mark_untrusted;
 use crate::ids::Digest;
 
+/// The error result of a call whose tool met a fault of agentd.
+pub const INTERNAL_FAULT: &str =
+    "The call failed by a fault of agentd before it began; nothing was done. Go on without it, or try it another way.";
+
+/// The error result of a call while the session's folder is not there.
+#[must_use]
+pub fn folder_gone(folder: &std::path::Path) -> String {
+    format!(
+        "The session's folder {} is gone, or something else is in its place; nothing was done. Tell the person: the \
+         session works again once the folder is back.",
+        folder.display()
+    )
+}
+
 /// Characters of a plan's diff that its author reads back.
 const MAX_DIFF: usize = 8_000;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agentd_protocol::CallId;
 use agentd_protocol::approval::{Approval, PlanSubject, Subject, ToolSubject};
-use agentd_protocol::event::ToolStatus;
+use agentd_protocol::event::{ToolKind, ToolStatus};
 use agentd_protocol::permission::{Confinement, Decision};
 use agentd_protocol::session::Origin;
 use futures_util::FutureExt as _;
@@ -22,6 +22,7 @@ use crate::context;
 use crate::journal::Durability;
 use crate::permission::{self, Answer, Places, Query, Verdict};
 use crate::tool::{Output, Prepared, Request, RunContext, Scene, ToolError, Work};
+use crate::workspace::is_still_there;
 
 /// Bytes of a plan that can be put before a person: it travels whole inside one event.
 pub(super) const MAX_PRESENTED: usize = 256 * 1024;
@@ -65,7 +66,15 @@ impl Session {
                         let result = match (tool, arguments) {
                             (_, Err(problem)) => Err(ToolError(context::malformed(&name, &problem))),
                             (None, Ok(_)) => Err(ToolError(context::unknown_tool(&name, &known))),
-                            (Some(tool), Ok(arguments)) => tool.prepare(&arguments, &scene),
+                            (Some(tool), Ok(_)) if needs_folder(tool.kind()) && !is_still_there(&scene.cwd) => {
+                                Err(ToolError(context::folder_gone(&scene.cwd)))
+                            }
+                            (Some(tool), Ok(arguments)) => {
+                                // A tool that panics must not leave its call proposed: it would be judged for ever.
+                                let prepared = std::panic::AssertUnwindSafe(|| tool.prepare(&arguments, &scene));
+                                std::panic::catch_unwind(prepared)
+                                    .unwrap_or_else(|_| Err(ToolError(context::INTERNAL_FAULT.into())))
+                            }
                         };
                         (id, result)
                     })
@@ -471,6 +480,12 @@ impl Session {
         }
         self.commit(records, Durability::Synced).await
     }
+}
+
+/// Whether a kind of call works in the session's folder. Without it a write would make the folder anew, below whatever
+/// has taken its place.
+fn needs_folder(kind: ToolKind) -> bool {
+    matches!(kind, ToolKind::Read | ToolKind::Edit | ToolKind::Search | ToolKind::Execute)
 }
 
 /// Whether a call would do what the person saw, to the very same files.

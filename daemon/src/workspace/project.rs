@@ -28,6 +28,12 @@ pub fn project_folder(typed: &str) -> Result<PathBuf, PathError> {
     }
 }
 
+/// Whether `folder`, the true name of a session's folder, still is that: not gone, and not a link to another one.
+#[must_use]
+pub fn is_still_there(folder: &Path) -> bool {
+    folder.to_str().is_some_and(|typed| project_folder(typed).is_ok_and(|now| now == folder))
+}
+
 /// What a project says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProjectFacts {
