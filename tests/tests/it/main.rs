@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails; helpers of tests too")]
 
+mod calls;
+mod crash;
 mod plan_approval;
 mod plan_crash;
 mod plan_gate;
 mod plan_modes;
+mod tool_approval;

@@ -1,0 +1,182 @@
+//! Several calls in one message.
+
+use agentd_tests::{Dialect, Reply, Script, World, call};
+use serde_json::{Value, json};
+
+/// The results in a request, in order: the call's id and the text.
+fn results(dialect: Dialect, request: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for message in request["messages"].as_array().unwrap() {
+        match dialect {
+            Dialect::OpenaiChat if message["role"] == "tool" => {
+                found.push((
+                    message["tool_call_id"].as_str().unwrap().to_owned(),
+                    message["content"].to_string(),
+                ));
+            }
+            Dialect::OpenaiChat => {}
+            Dialect::Anthropic => {
+                for block in message["content"].as_array().into_iter().flatten() {
+                    if block["type"] == "tool_result" {
+                        found.push((
+                            block["tool_use_id"].as_str().unwrap().to_owned(),
+                            block["content"].to_string(),
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_call_has_one_result_in_call_order() {
+    for dialect in Dialect::BOTH {
+        let reads = (0..12).fold(Reply::text("I read."), |reply, at| {
+            reply.call("read_file", json!({"file_path": format!("f{at}")}))
+        });
+        let world = World::speaking(dialect, Script::new().step(reads).step(Reply::text("Done.")));
+        for at in 0..12 {
+            // Long ones first, so that the order of ending is not the order of the calls.
+            world.home.project().write(&format!("f{at}"), &format!("content-{at}\n").repeat(1000 / (at + 1)));
+        }
+        let mut chat = world.session("default");
+        chat.prompt("Read");
+        assert_eq!(chat.outcome(), "finished");
+        assert!(chat.verdicts().iter().all(|verdict| verdict.line() == "read_file allow read.workspace ok"));
+        let requests = world.model.requests();
+        let results = results(dialect, &requests[1]);
+        let ids: Vec<_> = results.iter().map(|(id, _)| id.as_str()).collect();
+        assert_eq!(ids, (0..12).map(|at| format!("call_step0_0_{at}")).collect::<Vec<_>>(), "{dialect:?}");
+        for (at, (_, text)) in results.iter().enumerate() {
+            assert!(text.contains(&format!("content-{at}")), "{at}: {text}");
+        }
+    }
+}
+
+#[test]
+fn calls_behind_a_mode_change_are_not_run() {
+    for dialect in Dialect::BOTH {
+        let script = Script::new()
+            .step(
+                call("write_file", json!({"file_path": "before", "content": "x"}))
+                    .call("enter_plan_mode", json!({}))
+                    .call("write_file", json!({"file_path": "after", "content": "x"}))
+                    .call("read_file", json!({"file_path": "README.md"})),
+            )
+            .step(Reply::text("Planning."));
+        let world = World::speaking(dialect, script);
+        let mut chat = world.session("acceptEdits");
+        chat.prompt("Go");
+        assert_eq!(chat.outcome(), "finished");
+        let lines: Vec<_> = chat.verdicts().iter().map(|verdict| verdict.line()).collect();
+        assert_eq!(
+            lines,
+            [
+                "write_file allow write.workspace ok",
+                "enter_plan_mode allow plan.enter ok",
+                "write_file   notRun notRun.modeChanged",
+                "read_file   notRun notRun.modeChanged",
+            ]
+        );
+        assert!(world.home.project().path.join("before").exists());
+        assert!(!world.home.project().path.join("after").exists());
+        assert_eq!(results(dialect, &world.model.requests()[1]).len(), 4);
+    }
+}
+
+#[test]
+fn calls_behind_an_approved_plan_are_not_run_either() {
+    let script = Script::new()
+        .step(
+            call("write_file", json!({"file_path": "{{plan_path}}", "content": "# Plan\n"}))
+                .call("exit_plan_mode", json!({}))
+                .call("write_file", json!({"file_path": "smuggled", "content": "x"})),
+        )
+        .step(Reply::text("Done."));
+    let world = World::new(script);
+    let mut chat = world.session("plan");
+    chat.prompt("Go");
+    let approval = chat.approval();
+    chat.choose(&approval, "execute");
+    assert_eq!(chat.outcome(), "finished");
+    assert_eq!(chat.verdict("write_file").line(), "write_file   notRun notRun.modeChanged");
+    assert!(!world.home.project().path.join("smuggled").exists());
+}
+
+#[test]
+fn a_denial_leaves_later_calls_not_run() {
+    let script = Script::new().step(
+        call("write_file", json!({"file_path": "one", "content": "x"}))
+            .call("write_file", json!({"file_path": "two", "content": "x"})),
+    );
+    let world = World::new(script);
+    let before = world.home.project().tree();
+    let mut chat = world.session("default");
+    chat.prompt("Go");
+    let approval = chat.approval();
+    chat.choose(&approval, "deny");
+    assert_eq!(chat.outcome(), "refused");
+    let lines: Vec<_> = chat.verdicts().iter().map(|verdict| verdict.line()).collect();
+    assert_eq!(
+        lines,
+        ["write_file ask write.workspace denied person.denied", "write_file   notRun notRun.denied"]
+    );
+    assert_eq!(world.home.project().tree(), before);
+}
+
+#[test]
+fn unknown_tools_and_broken_arguments_are_error_results_and_the_history_stays_valid() {
+    for dialect in Dialect::BOTH {
+        let script = Script::new()
+            .step(
+                Reply::text("I try.")
+                    .call_text("write_file", "{\"file_path\": \"x\", \"content\": \"ab")
+                    .call_text("read_file", "[1, 2]")
+                    .call("no_such_tool", json!({}))
+                    .call("read_file", json!({"path": 7}))
+                    .call("read_file", json!({"file_path": "README.md"})),
+            )
+            .step(Reply::text("Done."));
+        let world = World::speaking(dialect, script);
+        let before = world.home.project().tree();
+        let mut chat = world.session("acceptEdits");
+        chat.prompt("Go");
+        assert_eq!(chat.outcome(), "finished");
+        let statuses: Vec<_> =
+            chat.verdicts().iter().map(|verdict| format!("{} {}", verdict.status, verdict.why)).collect();
+        assert_eq!(statuses[..4], ["error call.invalid"; 4], "{dialect:?}");
+        assert_eq!(statuses[4], "ok ");
+        let request = world.model.requests().remove(1);
+        assert_eq!(results(dialect, &request).len(), 5);
+        // What is sent back as arguments is JSON again: providers refuse anything else.
+        for message in request["messages"].as_array().unwrap() {
+            for made in message["tool_calls"].as_array().into_iter().flatten() {
+                let arguments = made["function"]["arguments"].as_str().unwrap();
+                assert!(
+                    serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object()),
+                    "{arguments}"
+                );
+            }
+            for block in message["content"].as_array().into_iter().flatten() {
+                assert!(block["type"] != "tool_use" || block["input"].is_object(), "{block}");
+            }
+        }
+        assert_eq!(world.home.project().tree(), before);
+    }
+}
+
+#[test]
+fn an_answer_cut_at_its_length_runs_none_of_its_calls() {
+    for dialect in Dialect::BOTH {
+        let cut =
+            call("write_file", json!({"file_path": "c", "content": "half"})).with("stop", json!("length"));
+        let world = World::speaking(dialect, Script::new().step(cut).step(Reply::text("Shorter now.")));
+        let mut chat = world.session("acceptEdits");
+        chat.prompt("Go");
+        assert_eq!(chat.outcome(), "finished");
+        assert_eq!(chat.verdict("write_file").line(), "write_file   error call.cut");
+        assert!(!world.home.project().path.join("c").exists());
+    }
+}

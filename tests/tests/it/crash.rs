@@ -1,0 +1,198 @@
+//! What a restart makes of what it finds: the table "After a crash".
+
+use agentd_tests::{Chat, Daemon, Dialect, Reply, Script, Start, World, call, eventually};
+use serde_json::json;
+
+fn hang(text: &str, times: Option<u32>) -> Reply {
+    Reply::text(text).fault(times, json!({"hang": {"after": 0}}))
+}
+
+#[test]
+fn killed_while_sampling_the_turn_goes_on_once() {
+    let mut world = World::new(Script::new().step(hang("Here I am.", Some(1))));
+    let mut chat = world.session("default");
+    let turn = chat.prompt("Hi");
+    let _ = world.model.requests_until(1);
+    world.kill9_and_restart();
+    let mut again = Chat::attach(&world.daemon, &chat.id, "test");
+    let finished = again.finished();
+    assert_eq!((&finished["outcome"], &finished["turnId"]), (&json!("finished"), &json!(turn)));
+    assert_eq!(again.events("turnResumed").len(), 1);
+    assert_eq!(again.events("turnStarted").len(), 1);
+    let requests = world.model.requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[0]["messages"], requests[1]["messages"], "asked the same again");
+    let answer = again.line.call("turn/wait", json!({"sessionId": again.id, "turnId": turn}));
+    assert_eq!(answer["text"], "Here I am.");
+}
+
+#[test]
+fn a_second_crash_in_the_same_turn_ends_it_and_holds_the_inbox() {
+    let mut world = World::new(Script::new().step(hang("never", None)));
+    let mut chat = world.session("default");
+    let turn = chat.prompt("Hi");
+    let queued = chat.prompt("Later");
+    let _ = world.model.requests_until(1);
+    world.kill9_and_restart();
+    let _ = world.model.requests_until(2);
+    world.kill9_and_restart();
+    let mut again = Chat::attach(&world.daemon, &chat.id, "test");
+    let finished = again.finished();
+    assert_eq!((&finished["outcome"], &finished["turnId"]), (&json!("interrupted"), &json!(turn)));
+    let state = again.state();
+    assert_eq!(
+        (&state["activity"], &state["inboxHeld"], &state["inbox"][0]["promptId"]),
+        (&json!("idle"), &json!(true), &json!(queued))
+    );
+    assert_eq!(world.model.requests().len(), 2, "nothing is asked by itself");
+}
+
+#[test]
+fn se_11_a_command_that_ran_when_the_daemon_died_is_gone_and_never_run_again() {
+    let script = Script::new()
+        .step(call("run_shell", json!({"command": "printf x >> counter; echo $$ > pid; exec sleep 1000"})))
+        .step(Reply::text("I look what happened."));
+    let mut world = World::new(script);
+    let project = world.home.project();
+    let mut chat = world.session("default");
+    let turn = chat.prompt("Run it");
+    let approval = chat.approval();
+    assert_eq!(chat.verdict("run_shell").line(), "run_shell ask command.unconfined");
+    assert!(!project.path.join("counter").exists());
+    chat.choose(&approval, "allowOnce");
+    let queued = chat.prompt("Later");
+    let pid = eventually("the command's pid", || {
+        std::fs::read_to_string(project.path.join("pid")).ok()?.trim().parse::<i32>().ok()
+    });
+    let is_gone = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        status.is_err() || status.is_ok_and(|stat| stat.contains(") Z "))
+    };
+    world.daemon.kill9();
+    eventually("the end of the command", || is_gone().then_some(()));
+    world.daemon.restart(&world.home);
+    let mut again = Chat::attach(&world.daemon, &chat.id, "test");
+    let finished = again.finished();
+    assert_eq!((&finished["outcome"], &finished["turnId"]), (&json!("interrupted"), &json!(turn)));
+    assert!(finished["error"].as_str().unwrap().contains("unknown"), "{finished}");
+    assert_eq!(
+        again.verdict("run_shell").line(),
+        "run_shell ask command.unconfined interrupted crash.unknownOutcome"
+    );
+    let state = again.state();
+    assert_eq!((&state["activity"], &state["inboxHeld"]), (&json!("idle"), &json!(true)));
+    assert_eq!(state["inbox"][0]["promptId"], queued.as_str());
+    assert_eq!(
+        again.respond(&approval, "allowOnce", json!({})).unwrap()["status"],
+        "accepted",
+        "told again, not run again"
+    );
+    assert_eq!(world.model.requests().len(), 1);
+
+    again.prompt("What happened?");
+    assert_eq!((again.outcome(), again.outcome()), ("finished".to_owned(), "finished".to_owned()));
+    assert_eq!(project.read("counter"), "x");
+    let told = world.model.requests()[1]["messages"].to_string();
+    assert!(told.contains("outcome unknown"), "{told}");
+}
+
+#[test]
+fn prompts_that_were_acknowledged_survive_and_run_in_order() {
+    let mut world = World::new(
+        Script::new().step(hang("one", Some(1))).step(Reply::text("two")).step(Reply::text("three")),
+    );
+    let mut chat = world.session("default");
+    let turns = ["first", "second", "third"].map(|text| chat.prompt(text));
+    let _ = world.model.requests_until(1);
+    world.kill9_and_restart();
+    let mut again = Chat::attach(&world.daemon, &chat.id, "test");
+    let ended = [(); 3].map(|()| again.finished()["turnId"].as_str().unwrap().to_owned());
+    assert_eq!(ended, turns);
+    assert_eq!(again.state()["inbox"], json!([]));
+}
+
+#[test]
+fn s2_a_terminated_daemon_parks_a_stream_and_goes_on_at_the_next_start() {
+    let slow = Reply::text("Half of it, and the other half of the answer.")
+        .fault(Some(1), json!({"hang": {"after": 500}}));
+    let mut world = World::new(Script::new().step(slow));
+    let mut chat = world.session("default");
+    let turn = chat.prompt("Hi");
+    let delta = chat.line.event_of("messageDelta");
+    assert!(world.daemon.terminate().success());
+    assert!(
+        !chat.events("shuttingDown").is_empty() || {
+            let _ = chat.line.event_of("shuttingDown");
+            true
+        }
+    );
+    world.daemon.restart(&world.home);
+    let mut again = Chat::attach(&world.daemon, &chat.id, "test");
+    let finished = again.finished();
+    assert_eq!((&finished["outcome"], &finished["turnId"]), (&json!("finished"), &json!(turn)));
+    let cut = again
+        .events("message")
+        .into_iter()
+        .find(|event| event["messageId"] == delta["messageId"])
+        .cloned()
+        .unwrap();
+    assert_eq!(cut["incomplete"], true);
+    assert!(cut["text"].as_str().unwrap().starts_with(delta["text"].as_str().unwrap()), "{cut} {delta}");
+    assert_eq!(again.events("turnResumed").len(), 1);
+    let answer = again.line.call("turn/wait", json!({"sessionId": again.id, "turnId": turn}));
+    assert_eq!(answer["text"], "Half of it, and the other half of the answer.");
+    // Parked is not crashed: what was cut is not put before the model as if it had been said.
+    let requests = world.model.requests();
+    assert_eq!(requests[0]["messages"], requests[1]["messages"]);
+}
+
+#[test]
+fn a_session_is_the_same_after_a_kill_as_before() {
+    let script = Script::new()
+        .step(call("read_file", json!({"file_path": "src/a.rs"})))
+        .step(call("edit_file", json!({"file_path": "src/a.rs", "old_string": "fn a", "new_string": "fn z"})))
+        .step(Reply::text("Done."));
+    let mut world = World::new(script);
+    let mut chat = world.session("acceptEdits");
+    chat.prompt("Edit");
+    assert_eq!(chat.outcome(), "finished");
+    let (before, events) = (chat.state(), chat.line.history.clone());
+    world.kill9_and_restart();
+    let mut again = Chat::attach(&world.daemon, &chat.id, "test");
+    assert_eq!(again.state(), before);
+    let _ = again.line.event_of("synced");
+    let journaled = |events: &[serde_json::Value]| -> Vec<serde_json::Value> {
+        events.iter().filter(|event| event["seq"].is_u64() && event["type"] != "synced").cloned().collect()
+    };
+    assert_eq!(journaled(&again.line.history), journaled(&events), "every event again, byte for byte");
+    // What was read is still known: no new read is needed before the next edit.
+    assert_eq!(again.state()["seq"], before["seq"]);
+}
+
+#[test]
+fn a_mode_that_the_new_daemon_does_not_allow_is_not_kept() {
+    let write = call("run_shell", json!({"command": "touch ran"}));
+    let allowing = Start { args: vec!["--allow-bypass".into()], ..Start::default() };
+    let mut world = World::with(Script::new().step(write), Dialect::OpenaiChat, "", allowing);
+    let chat = world.session("bypassPermissions");
+    let mut planning = world.session("bypassPermissions");
+    planning.set_mode("plan");
+    world.daemon.kill9();
+    world.daemon = Daemon::start(&world.home, Start::default());
+
+    let mut again = Chat::attach(&world.daemon, &chat.id, "test");
+    assert_eq!(again.mode(), "default");
+    again.prompt("Go");
+    let asked = again.line.event("an approval or the end", |event| {
+        event["type"] == "approvalRequested" || event["type"] == "turnFinished"
+    });
+    assert_eq!(asked["type"], "approvalRequested", "nobody enabled this mode: {:?}", again.verdicts());
+    again.interrupt();
+    assert_eq!(again.outcome(), "interrupted");
+    assert!(!world.home.project().path.join("ran").exists());
+
+    // A mode remembered from before planning does not come back either.
+    let mut again = Chat::attach(&world.daemon, &planning.id, "test");
+    again.prompt("/plan");
+    assert_eq!(again.mode(), "default");
+}
