@@ -2,10 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails; helpers of tests too")]
 
+mod bad_input;
 mod calls;
+mod clients;
 mod crash;
 mod plan_approval;
 mod plan_crash;
 mod plan_gate;
 mod plan_modes;
+mod providers;
+mod storage;
 mod tool_approval;

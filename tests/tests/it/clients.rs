@@ -1,0 +1,248 @@
+//! Many clients, slow ones, ones that go and come back, ones that may not speak at all.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+
+use agentd_client::{ConnectOptions, StreamItem, connect};
+use agentd_protocol::event::{EventBody, SubscribeParams};
+use agentd_protocol::initialize::{Actor, ClientInfo};
+use agentd_tests::{Chat, Line, Reply, Script, World, call};
+use serde_json::json;
+
+#[test]
+fn rp_08_a_client_that_never_reads_delays_nobody() {
+    let big = Reply::text(&"All work and no play. ".repeat(20_000))
+        .with("pace", json!({"chunk": 4000, "delay_ms": 0}));
+    let world = World::new(Script::new().rule("big", json!({}), big));
+    let mut chat = world.session("default");
+    let mut deaf = UnixStream::connect(world.daemon.socket()).unwrap();
+    for id in 0..8 {
+        let call = json!({"jsonrpc": "2.0", "id": id, "method": "events/subscribe", "params": {"sessionId": chat.id, "afterSeq": 0, "deltas": true}});
+        deaf.write_all(format!("{call}\n").as_bytes()).unwrap();
+    }
+    for _ in 0..4 {
+        chat.prompt("Talk");
+        assert_eq!(chat.outcome(), "finished");
+    }
+    drop(deaf);
+    let status = chat.line.call("daemon/status", json!({}));
+    assert_eq!(status["runningTurns"], 0);
+}
+
+#[test]
+fn rp_10_a_lost_connection_cancels_nothing_and_events_go_on_without_gap_or_double() {
+    let slow = Reply::text("Word by word it comes.").fault(Some(1), json!({"hang": {"after": 900}}));
+    let world = World::new(Script::new().step(slow));
+    let mut chat = world.session("default");
+    chat.prompt("Talk");
+    let _ = chat.line.event_of("turnStarted");
+    let last = chat.line.history.iter().filter_map(|event| event["seq"].as_u64()).max().unwrap();
+    let seen: Vec<_> = chat.line.history.iter().filter_map(|event| event["seq"].as_u64()).collect();
+    let (id, before) = (chat.id.clone(), chat.line.history.clone());
+    drop(chat);
+    world.model.release();
+    let mut line = Line::connect_as(world.daemon.socket(), "test", "person");
+    line.call("events/subscribe", json!({"sessionId": id, "afterSeq": last}));
+    let _ = line.event_of("turnFinished");
+    let rest: Vec<_> = line
+        .history
+        .iter()
+        .filter(|event| event["type"] != "synced")
+        .filter_map(|event| event["seq"].as_u64())
+        .collect();
+    assert!(rest.iter().all(|seq| *seq > last) && rest.is_sorted(), "{rest:?}");
+    // Both parts together are the whole.
+    let mut whole = Line::connect(world.daemon.socket());
+    whole.call("events/subscribe", json!({"sessionId": id, "afterSeq": 0}));
+    let _ = whole.event_of("synced");
+    let all: Vec<_> = whole
+        .history
+        .iter()
+        .filter(|event| event["type"] != "synced")
+        .filter_map(|event| event["seq"].as_u64())
+        .collect();
+    let mut parts: Vec<_> = before
+        .iter()
+        .filter(|event| event["type"] != "synced")
+        .filter_map(|event| event["seq"].as_u64())
+        .collect();
+    parts.extend(rest);
+    assert_eq!(parts, all, "seen first: {seen:?}");
+    let error = whole.refused("events/subscribe", json!({"sessionId": id, "afterSeq": 100_000}));
+    assert_eq!((error.code, error.data["head"].as_u64()), (-32053, all.last().copied()));
+}
+
+#[test]
+fn rp_11_all_clients_hear_of_the_answer_and_a_returning_one_sees_no_stale_question() {
+    let world = World::new(Script::new().step(call("write_file", json!({"file_path": "c", "content": "x"}))));
+    let mut asked = world.session("default");
+    asked.prompt("Go");
+    let approval = asked.approval();
+    let id = asked.id.clone();
+    let mut others: Vec<_> =
+        (0..3).map(|at| Chat::attach(&world.daemon, &id, &format!("client {at}"))).collect();
+    drop(asked);
+    let (last, watchers) = others.split_last_mut().unwrap();
+    last.choose(&approval, "allowOnce");
+    for watcher in watchers {
+        let resolved = watcher.line.event_of("approvalResolved");
+        assert_eq!(
+            (&resolved["approvalId"], &resolved["by"]["client"]),
+            (&approval["approvalId"], &json!("client 2"))
+        );
+    }
+    let mut back = Chat::attach(&world.daemon, &id, "back");
+    assert_eq!(back.outcome(), "finished");
+    assert_eq!(back.state()["approvals"], json!([]));
+    assert_eq!(back.line.call("approval/list", json!({}))["approvals"], json!([]));
+}
+
+#[test]
+fn every_client_sees_the_same_events_in_the_same_order() {
+    let world = World::new(
+        Script::new().step(call("read_file", json!({"file_path": "README.md"}))).step(Reply::text("Done.")),
+    );
+    let mut chat = world.session("default");
+    let mut others: Vec<_> =
+        (0..4).map(|at| Chat::attach(&world.daemon, &chat.id, &format!("c{at}"))).collect();
+    chat.prompt("Go");
+    let journaled = |chat: &mut Chat| {
+        let _ = chat.finished();
+        chat.line
+            .history
+            .iter()
+            .filter(|event| event["seq"].is_u64() && event["type"] != "synced")
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let first = journaled(&mut chat);
+    for other in &mut others {
+        assert_eq!(journaled(other), first);
+    }
+}
+
+#[tokio::test]
+async fn the_client_crate_resumes_over_a_kill_and_answers_the_approval_that_survived() {
+    let script = Script::new()
+        .step(call("write_file", json!({"file_path": "c", "content": "x"})))
+        .step(Reply::text("Done."));
+    let mut world = World::new(script);
+    let mut chat = world.session("default");
+    let who = ClientInfo { name: "typed".into(), version: "1".into(), actor: Actor::Person };
+    let options =
+        ConnectOptions { socket: Some(world.daemon.socket().to_owned()), ..ConnectOptions::new(who) };
+    let client = connect(options).await.unwrap();
+    let session_id = Some(chat.id.parse().unwrap());
+    let params = SubscribeParams {
+        session_id,
+        after_seq: Some(agentd_protocol::Seq(0)),
+        deltas: true,
+        ..SubscribeParams::default()
+    };
+    let mut events = client.subscribe(params).await.unwrap();
+    chat.prompt("Go");
+    let (mut seqs, mut reconnected, mut asked) = (Vec::new(), false, None);
+    let outcome = loop {
+        let item = tokio::time::timeout(agentd_tests::PATIENCE, events.next()).await.unwrap().unwrap();
+        match item.expect("the stream goes on") {
+            StreamItem::Reconnecting => {}
+            StreamItem::Reconnected => reconnected = true,
+            StreamItem::Event(received) => {
+                match &received.event.body {
+                    EventBody::Synced { .. } if reconnected && asked.is_some() => {
+                        let approval: agentd_protocol::approval::Approval = Option::take(&mut asked).unwrap();
+                        let answer = json!({"approvalId": approval.approval_id, "choice": "allowOnce", "digest": approval.digest});
+                        let raw = serde_json::value::to_raw_value(&answer).unwrap();
+                        client.call_raw("approval/respond", Some(raw)).await.unwrap();
+                        continue;
+                    }
+                    EventBody::Synced { .. } => continue,
+                    EventBody::ApprovalRequested(approval) => {
+                        asked = Some(approval.clone());
+                        world.kill9_and_restart();
+                    }
+                    EventBody::TurnFinished { outcome, .. } => break *outcome,
+                    _ => {}
+                }
+                seqs.extend(received.event.seq);
+            }
+        }
+    };
+    assert_eq!(outcome.name(), "finished");
+    assert!(reconnected);
+    assert!(seqs.windows(2).all(|pair| pair[0] < pair[1]), "no double: {seqs:?}");
+    assert_eq!(world.home.project().read("c"), "x");
+}
+
+/// Connects from within a command of the session and asks for the daemon's status.
+const KNOCK: &str = r#"
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.settimeout(20)
+try:
+    s.sendall(b'{"jsonrpc":"2.0","id":1,"method":"approval/list","params":{}}\n')
+except OSError:
+    pass  # Refused already: what was said is still to be read.
+said = s.makefile().readline()
+open(sys.argv[2], "w").write(said)
+"#;
+
+#[test]
+fn s3_what_the_daemon_started_may_not_speak_to_it_however_often_forked() {
+    for (name, wrap) in [
+        ("directly", "python3 knock.py SOCKET said"),
+        (
+            "double fork",
+            "setsid sh -c '(python3 knock.py SOCKET said &)'; while [ ! -s said ]; do sleep 0.05; done",
+        ),
+    ] {
+        let run = call("run_shell", json!({"command": "{{prompt}}", "timeout_ms": 20_000}));
+        let world = World::new(Script::new().rule("run", json!({"answers": 0}), run));
+        world.home.project().write("knock.py", KNOCK);
+        let command = wrap.replace("SOCKET", &world.daemon.socket().display().to_string());
+        let mut chat = world.session("default");
+        chat.prompt(&command);
+        let approval = chat.approval();
+        chat.choose(&approval, "allowOnce");
+        assert_eq!(chat.outcome(), "finished");
+        let said = std::fs::read_to_string(world.home.project().path.join("said")).unwrap_or_default();
+        assert!(
+            said.contains("-32054") && said.contains("peer.ownChild"),
+            "{name}: {said}\n{:?}",
+            chat.results()
+        );
+        // The test itself is no child of the daemon, and still may.
+        chat.line.call("approval/list", json!({}));
+    }
+}
+
+#[test]
+fn rp_13_a_daemon_that_is_stopped_for_a_while_keeps_its_place() {
+    let world = World::new(Script::new());
+    let mut chat = world.session("default");
+    world.daemon.stop();
+    let second = agentd_tests::Daemon::run(&world.home, &agentd_tests::Start::default());
+    assert_eq!(second.status.code(), Some(75), "{second:?}");
+    world.daemon.go_on();
+    chat.prompt("Hi");
+    assert_eq!(chat.outcome(), "finished");
+}
+
+#[test]
+fn a_session_that_is_stuck_slows_no_other() {
+    let hang = Reply::text("never").fault(None, json!({"hang": {"after": 0}}));
+    let stuck = json!({"texts": [{"in": "prompt", "contains": "STUCK"}]});
+    let world = World::new(Script::new().rule("stuck", stuck, hang).step(Reply::text("Here.")));
+    let mut stuck = world.session("default");
+    stuck.prompt("STUCK");
+    let _ = world.model.requests_until(1);
+    for _ in 0..5 {
+        let mut chat = world.session("default");
+        chat.prompt("Hi");
+        assert_eq!(chat.outcome(), "finished");
+    }
+    assert_eq!(stuck.state()["activity"], "running");
+    stuck.interrupt();
+    assert_eq!(stuck.outcome(), "interrupted");
+}
