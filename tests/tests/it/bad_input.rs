@@ -300,14 +300,14 @@ fn s1_socket_activation_works_and_a_daemon_started_by_hand_keeps_off() {
     agentd_tests::eventually("the socket of systemd-socket-activate", || {
         home.socket().exists().then_some(())
     });
-    // Nobody has connected, so no daemon runs yet: the lock is free, the listener is not.
-    let by_hand = Daemon::run(&home, &Start::default());
-    assert_eq!(by_hand.status.code(), Some(75), "{}", String::from_utf8_lossy(&by_hand.stderr));
     let mut line = agentd_tests::eventually("a connection", || {
         std::os::unix::net::UnixStream::connect(home.socket()).ok().map(|_| Line::connect(&home.socket()))
     });
     let status = line.call("daemon/status", json!({}));
     assert_eq!(status["socket"], home.socket().display().to_string());
+    let by_hand = Daemon::run(&home, &Start::default());
+    assert_eq!(by_hand.status.code(), Some(75), "{}", String::from_utf8_lossy(&by_hand.stderr));
+    line.call("daemon/status", json!({}));
     line.call("daemon/shutdown", json!({}));
     assert!(home.socket().exists(), "the socket is systemd's, not ours to remove");
 }

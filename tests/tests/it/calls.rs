@@ -180,3 +180,61 @@ fn an_answer_cut_at_its_length_runs_none_of_its_calls() {
         assert!(!world.home.project().path.join("c").exists());
     }
 }
+
+#[test]
+fn approvals_of_one_group_are_raised_together_and_a_denial_cancels_the_rest() {
+    let script = Script::new().step(
+        call("read_file", json!({"file_path": "../outside-1"}))
+            .call("read_file", json!({"file_path": "README.md"}))
+            .call("read_file", json!({"file_path": "../outside-2"})),
+    );
+    for denied in [false, true] {
+        let world = World::new(script.clone().step(Reply::text("Done.")));
+        for name in ["outside-1", "outside-2"] {
+            std::fs::write(world.home.path(name), "far\n").unwrap();
+        }
+        let mut chat = world.session("default");
+        chat.prompt("Go");
+        let (first, second) = (chat.approval(), chat.approval());
+        assert_eq!(chat.state()["waitingFor"], json!([first["approvalId"], second["approvalId"]]));
+        chat.choose(&second, "allowOnce");
+        chat.choose(&first, if denied { "deny" } else { "allowOnce" });
+        let lines: Vec<_> = {
+            assert_eq!(chat.outcome(), if denied { "refused" } else { "finished" });
+            chat.verdicts()
+                .iter()
+                .map(|verdict| format!("{} {} {}", verdict.reason, verdict.status, verdict.why))
+                .collect()
+        };
+        if denied {
+            assert_eq!(lines[0], "read.elsewhere denied person.denied");
+            assert!(lines[1..].iter().all(|line| line.ends_with("notRun notRun.denied")), "{lines:?}");
+        } else {
+            assert_eq!(lines, ["read.elsewhere ok ", "read.workspace ok ", "read.elsewhere ok "]);
+        }
+    }
+}
+
+#[test]
+fn a_path_outside_of_the_project_asks_also_through_a_link() {
+    let world = World::new(
+        Script::new()
+            .step(call("read_file", json!({"file_path": "box/f"})))
+            .step(call("read_file", json!({"file_path": "direct"}))),
+    );
+    let project = world.home.project();
+    let outside = world.home.path("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("f"), "far\n").unwrap();
+    std::os::unix::fs::symlink(&outside, project.path.join("box")).unwrap();
+    std::os::unix::fs::symlink(outside.join("f"), project.path.join("direct")).unwrap();
+    let mut chat = world.session("acceptEdits");
+    chat.prompt("Go");
+    for _ in 0..2 {
+        let approval = chat.approval();
+        assert_eq!(approval["tool"]["effects"], json!([format!("read {}", outside.join("f").display())]));
+        assert_eq!(approval["tool"]["reason"], "read.elsewhere");
+        chat.choose(&approval, "allowOnce");
+    }
+    assert_eq!(chat.outcome(), "finished");
+}

@@ -196,3 +196,73 @@ fn a_mode_that_the_new_daemon_does_not_allow_is_not_kept() {
     again.prompt("/plan");
     assert_eq!(again.mode(), "default");
 }
+
+/// What happened when the daemon was killed after so many events: absent when the turn was over before.
+fn killed_after(world: &mut World, events: usize) -> Option<String> {
+    let project = world.home.project();
+    let _ = std::fs::remove_file(project.path.join("counter"));
+    let mut chat = world.session("plan");
+    chat.prompt("Go");
+    let mut killed = false;
+    // After a restart the history comes again; what is over is not answered again.
+    let outcome = loop {
+        if !killed && chat.line.history.len() >= events {
+            world.kill9_and_restart();
+            killed = true;
+            chat = Chat::attach(&world.daemon, &chat.id, "test");
+            let synced = chat.line.event_of("synced");
+            for approval in synced["state"]["approvals"].as_array().unwrap() {
+                let choice = if approval["kind"] == "plan" { "execute" } else { "allowOnce" };
+                chat.choose(approval, choice);
+            }
+            if let Some(finished) = chat.events("turnFinished").last() {
+                break finished["outcome"].as_str().unwrap().to_owned();
+            }
+        }
+        let event = chat.line.event("anything", |_| true);
+        if event["type"] == "approvalRequested" {
+            if !killed && chat.line.history.len() >= events {
+                continue;
+            }
+            let choice = if event["kind"] == "plan" { "execute" } else { "allowOnce" };
+            chat.choose(&event, choice);
+        } else if event["type"] == "turnFinished" {
+            break event["outcome"].as_str().unwrap().to_owned();
+        }
+    };
+    if !killed {
+        return None;
+    }
+    let (approved, verdicts) = (chat.events("planApproved").len(), chat.verdicts());
+    let runs = std::fs::read_to_string(project.path.join("counter")).unwrap_or_default();
+    let seen = chat.line.seen();
+    assert!(runs.len() <= 1, "killed after {events}: the command ran {} times\n{seen}", runs.len());
+    assert!(
+        approved == 1 || runs.is_empty(),
+        "killed after {events}: a command without an approved plan\n{seen}"
+    );
+    assert!(verdicts.iter().all(|verdict| !verdict.status.is_empty()), "killed after {events}: {verdicts:?}");
+    assert_eq!(chat.state()["activity"], "idle", "killed after {events}");
+    match outcome.as_str() {
+        "finished" => assert_eq!((approved, runs.as_str()), (1, "x"), "killed after {events}\n{seen}"),
+        "interrupted" => assert!(seen.contains("crash.unknownOutcome"), "killed after {events}\n{seen}"),
+        other => panic!("killed after {events}: {other}\n{seen}"),
+    }
+    Some(outcome)
+}
+
+#[test]
+fn killed_after_any_event_a_plan_is_carried_out_once_or_the_turn_says_that_it_is_not_known() {
+    let script = Script::new()
+        .step(call("read_file", json!({"file_path": "src/a.rs"})))
+        .step(crate::plan_gate::planning("# Plan\n1. count\n"))
+        .step(call("run_shell", json!({"command": "printf x >> counter"})))
+        .step(Reply::text("Done."));
+    let mut world = World::new(script);
+    let mut outcomes = Vec::new();
+    while let Some(outcome) = killed_after(&mut world, 4 + outcomes.len()) {
+        outcomes.push(outcome);
+    }
+    assert!(outcomes.len() > 20, "{outcomes:?}");
+    assert!(outcomes.iter().any(|outcome| outcome == "finished"));
+}

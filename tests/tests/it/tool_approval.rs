@@ -128,24 +128,22 @@ fn pr_22_dont_ask_refuses_at_once_and_nobody_is_asked() {
 
 #[test]
 fn pr_23_protected_paths_ask_even_in_accept_edits() {
-    let paths = [
-        ".git/hooks/pre-commit",
-        ".agentd/config.toml",
-        ".claude/settings.json",
-        ".mcp.json",
-        ".vscode/tasks.json",
-    ];
+    let write = call("write_file", json!({"file_path": "{{prompt}}", "content": "x"}));
+    let world = World::new(Script::new().rule("write", json!({"answers": 0}), write));
     for (mode, decision, why) in [
         ("acceptEdits", "ask", "path.protected"),
         ("dontAsk", "deny", "path.protected"),
         ("plan", "deny", "plan.write"),
     ] {
-        for path in paths {
-            let world = World::new(
-                Script::new().step(call("write_file", json!({"file_path": path, "content": "x"}))),
-            );
+        for path in [
+            ".git/hooks/pre-commit",
+            ".agentd/config.toml",
+            ".claude/settings.json",
+            ".mcp.json",
+            ".vscode/tasks.json",
+        ] {
             let mut chat = world.session(mode);
-            chat.prompt("Go");
+            chat.prompt(path);
             let decided = chat.line.event_of("permissionDecided");
             assert_eq!(decided["decision"], decision, "{mode} {path}: {decided}");
             assert_eq!(decided["reason"], why, "{mode} {path}");
