@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::error_with;
 use super::handlers::{Daemon, wire};
-use crate::registry::DaemonFeed;
+use crate::registry::{DaemonFeed, Registry};
 use crate::session::SessionError;
 use crate::session::command::Snapshot;
 use crate::session::feed::{Feed, Position};
@@ -51,7 +51,8 @@ async fn subscribe(daemon: Arc<Daemon>, params: SubscribeParams, pending: Pendin
         }
     };
     let Ok(sink) = pending.accept().await else { return };
-    let mut subscription = Subscription { session, sink, types: params.types, feed };
+    let registry = Arc::clone(&daemon.registry);
+    let mut subscription = Subscription { session, sink, types: params.types, feed, registry };
     // An error means that the client has gone, or that the journal cannot be read; both end it.
     let _ = subscription.run(*snapshot, params.after_seq, params.deltas, watch).await;
 }
@@ -76,6 +77,7 @@ struct Subscription {
     sink: SubscriptionSink,
     types: Option<Vec<String>>,
     feed: Arc<Feed>,
+    registry: Arc<Registry>,
 }
 
 /// The subscription ends.
@@ -84,7 +86,7 @@ struct Over;
 impl Subscription {
     async fn run(
         &mut self,
-        snapshot: Snapshot,
+        mut snapshot: Snapshot,
         after: Option<Seq>,
         deltas: bool,
         mut watch: watch::Receiver<u64>,
@@ -114,6 +116,11 @@ impl Subscription {
                     }
                 }
                 None => {
+                    // The session may have left memory since and come back: then only its present reader knows what was
+                    // journaled meanwhile. One that is gone has nothing more to tell than the old one knows.
+                    if let Ok((present, _)) = self.registry.snapshot(self.session).await {
+                        snapshot = *present;
+                    }
                     self.history(&snapshot, position.seq, news.head).await?;
                     position.seq = news.head;
                     continue;
@@ -205,3 +212,6 @@ async fn send(sink: &SubscriptionSink, json: &str) -> Result<(), Over> {
     let raw = RawValue::from_string(json.to_owned()).map_err(|_| Over)?;
     sink.send(raw).await.map_err(|_| Over)
 }
+
+#[cfg(test)]
+mod tests;
