@@ -12,12 +12,13 @@ mod opening;
 mod outcome;
 
 pub use call::{
-    CALL_CUT, CHANGED_SINCE_SHOWN, INTERNAL_FAULT, LEFT_WITHOUT_APPROVAL, NOT_WITHOUT_A_PERSON, folder_gone, malformed, plan_too_long,
-    plan_written, question_declined, unknown_tool,
+    CALL_CUT, CHANGED_SINCE_SHOWN, INTERNAL_FAULT, LEFT_WITHOUT_APPROVAL, NOT_WITHOUT_A_PERSON, folder_gone,
+    malformed, plan_too_long, plan_written, question_declined, unknown_tool,
 };
 pub use guidance::{
-    Approved, PlanCommands, PlanGuidance, Remarks, already_planning, fresh_start, mode_changed, mode_unavailable,
-    no_plan_to_leave, plan_approved, plan_guidance, plan_is_empty, plan_left, plan_rejected,
+    Approved, PlanCommands, PlanGuidance, Remarks, already_planning, fresh_start, mode_changed,
+    mode_unavailable, no_plan_to_leave, plan_approved, plan_guidance, plan_is_empty, plan_left,
+    plan_rejected,
 };
 pub use note::{mark_untrusted, note};
 pub use opening::{Environment, Instructions, MAX_INSTRUCTIONS, environment, project_instructions};

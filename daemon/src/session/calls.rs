@@ -66,12 +66,15 @@ impl Session {
                         let result = match (tool, arguments) {
                             (_, Err(problem)) => Err(ToolError(context::malformed(&name, &problem))),
                             (None, Ok(_)) => Err(ToolError(context::unknown_tool(&name, &known))),
-                            (Some(tool), Ok(_)) if needs_folder(tool.kind()) && !is_still_there(&scene.cwd) => {
+                            (Some(tool), Ok(_))
+                                if needs_folder(tool.kind()) && !is_still_there(&scene.cwd) =>
+                            {
                                 Err(ToolError(context::folder_gone(&scene.cwd)))
                             }
                             (Some(tool), Ok(arguments)) => {
                                 // A tool that panics must not leave its call proposed: it would be judged for ever.
-                                let prepared = std::panic::AssertUnwindSafe(|| tool.prepare(&arguments, &scene));
+                                let prepared =
+                                    std::panic::AssertUnwindSafe(|| tool.prepare(&arguments, &scene));
                                 std::panic::catch_unwind(prepared)
                                     .unwrap_or_else(|_| Err(ToolError(context::INTERNAL_FAULT.into())))
                             }

@@ -110,8 +110,11 @@ impl Session {
     /// ended in between, the file still is the revision before; taken for an edit from outside, it would undo what the
     /// person wrote. Only a turn that was cut off can have left that behind.
     pub(super) async fn finish_plan_write(&mut self) -> Result<(), SessionError> {
-        let Some(plan) = self.state.plan.clone().filter(|plan| plan.author == PlanAuthor::Client) else { return Ok(()) };
-        let (Some(revision), Some(previous), Some(_)) = (plan.revision, plan.previous, &self.state.turn) else {
+        let Some(plan) = self.state.plan.clone().filter(|plan| plan.author == PlanAuthor::Client) else {
+            return Ok(());
+        };
+        let (Some(revision), Some(previous), Some(_)) = (plan.revision, plan.previous, &self.state.turn)
+        else {
             return Ok(());
         };
         let file = plan.path.clone();
@@ -209,7 +212,8 @@ impl Session {
             return Ok(());
         }
         let by = super::approval::by_daemon("mode not available");
-        let records = vec![self.mode_changed(mode, by), self.guidance(context::mode_unavailable(mode)).await?];
+        let records =
+            vec![self.mode_changed(mode, by), self.guidance(context::mode_unavailable(mode)).await?];
         self.commit(records, Durability::Synced).await
     }
 

@@ -109,11 +109,13 @@ async fn who_falls_behind_after_the_session_was_loaded_anew_misses_nothing() {
     const TITLES: usize = 2_000;
     let scene = Scene::new();
     let session = scene.session().await;
-    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "events/subscribe", "params": {"sessionId": session}});
+    let call =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "events/subscribe", "params": {"sessionId": session}});
     let (_, mut events) = scene.methods().raw_json_request(&call.to_string(), 1).await.unwrap();
     let next = async |events: &mut tokio::sync::mpsc::Receiver<Box<RawValue>>| -> Value {
         // An event that never comes is a failure at once, since time is paused.
-        let event = tokio::time::timeout(Duration::from_secs(3600), events.recv()).await.expect("no event comes");
+        let event =
+            tokio::time::timeout(Duration::from_secs(3600), events.recv()).await.expect("no event comes");
         let notification: Value = serde_json::from_str(event.unwrap().get()).unwrap();
         notification["params"]["result"].clone()
     };
