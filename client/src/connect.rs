@@ -103,7 +103,7 @@ fn check_folder(socket: &Path) -> Result<(), ConnectError> {
     } else if found.uid() != rustix::process::geteuid().as_raw() {
         "it belongs to another user"
     } else if found.mode() & 0o077 != 0 {
-        "others can enter it; close it with chmod 700"
+        "others can enter it; the socket needs a folder of its own, with mode 700"
     } else {
         return Ok(());
     };

@@ -18,7 +18,7 @@ use super::resolve;
 use super::screen::{self, Screen};
 use super::signals::{Caught, Signals};
 use super::terminal::{Echo, Terminal, Typed};
-use super::watch::{TYPE_AHEAD, settled_text};
+use super::watch::{TYPE_AHEAD, sent, settled_text};
 use crate::render::approval::{next_command, short_digest, short_id};
 use crate::render::{Line, Style, line};
 
@@ -66,8 +66,9 @@ pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> Result<Exit
         return Err(Failure::usage("--edit goes without a choice: you are asked once you have edited"));
     }
     let params = named(&waiting.approval, choice, &args, &context.program)?;
+    let told = sent(&params);
     let result = respond(context, &client, &waiting, params).await?;
-    say_accepted(context, &waiting, choice, &result)
+    say_accepted(context, &waiting, choice, told, &result)
 }
 
 /// `agentctl deny`.
@@ -81,8 +82,9 @@ pub(crate) async fn deny(context: &Context, args: DenyArgs) -> Result<Exit, Fail
     };
     // Refusing widens nothing, so nobody has to prove what was seen.
     let params = RespondParams { feedback: args.message, ..response(&waiting.approval, choice) };
+    let told = sent(&params);
     let result = respond(context, &client, &waiting, params).await?;
-    say_accepted(context, &waiting, choice, &result)
+    say_accepted(context, &waiting, choice, told, &result)
 }
 
 /// Which approval, which choice: one word alone is a choice if it is the name of one.
@@ -180,10 +182,11 @@ fn say_accepted(
     context: &Context,
     waiting: &WaitingApproval,
     choice: ChoiceId,
+    told: Option<String>,
     result: &RespondResult,
 ) -> Result<Exit, Failure> {
     let label = waiting.approval.choices.iter().find(|offered| offered.id == choice);
-    let label = label.map_or(choice.name(), |offered| offered.label.as_str());
+    let label = told.as_deref().or(label.map(|offered| offered.label.as_str())).unwrap_or(choice.name());
     screen::print(&[
         Line::styled(Style::Good, "→ ")
             .plain(&format!("{}: {label} · mode {}", waiting.handle, result.mode_now)),
@@ -328,8 +331,9 @@ impl Asking<'_> {
     /// Sends the answer; `None` if something else is asked by now.
     async fn send(&mut self, params: RespondParams) -> Result<Option<Exit>, Failure> {
         let (approval_id, choice) = (params.approval_id.clone(), params.choice);
+        let told = sent(&params);
         match self.client.call::<method::ApprovalRespond>(params).await {
-            Ok(result) => say_accepted(self.context, &self.waiting, choice, &result).map(Some),
+            Ok(result) => say_accepted(self.context, &self.waiting, choice, told, &result).map(Some),
             Err(error) if error.code() == Some(ErrorCode::ApprovalSettled) => {
                 Err(Failure::failed(settled_text(&error)))
             }

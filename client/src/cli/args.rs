@@ -16,7 +16,7 @@ use super::exit::Exit;
 #[command(name = "agentctl", version, after_long_help = Exit::table(), max_term_width = 100,
     after_help = "Try it without a key: agentctl demo. Exit codes: agentctl --help", disable_help_subcommand = true)]
 pub(crate) struct Cli {
-    /// The daemon's socket [default: AGENTD_SOCKET, else the user's runtime folder]
+    /// The daemon's socket [default: AGENTD_SOCKET, else the usual one]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     #[command(subcommand)]
@@ -64,7 +64,8 @@ pub(crate) enum Command {
     Approve(ApproveArgs),
     /// Refuses what waits; a plan is kept in planning
     #[command(
-        after_long_help = "With -m the session goes on with what you say; without it the turn ends.\n\n\
+        after_long_help = "With -m the session goes on with what you say. Without it the turn ends; after a plan, the agent asks\n\
+        what should be different.\n\n\
         Example:\n  agentctl deny 9b1c44aa -m \"Do not touch the migrations\""
     )]
     Deny(DenyArgs),
@@ -107,7 +108,7 @@ pub(crate) struct RunArgs {
     /// The session's mode; with --plan the mode to come back to
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub(crate) mode: Option<Mode>,
-    /// provider/model, or a provider [default: AGENTD_MODEL, settings, the key found]
+    /// provider/model or provider [default: AGENTD_MODEL, settings, the key]
     #[arg(long, value_name = "P/M")]
     pub(crate) model: Option<String>,
     /// The session's folder [default: this one]
@@ -132,7 +133,7 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
-    /// [ID] TEXT: the session (default: this folder's) and what to say; - reads the text from stdin
+    /// The session [default: this folder's] and what to say; - reads stdin
     #[arg(required = true, num_args = 1..=2, value_names = ["ID", "TEXT"])]
     pub(crate) words: Vec<String>,
     /// turn: after the running one; step: steers the running one
@@ -148,7 +149,7 @@ pub(crate) enum AtArg {
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionArg {
-    /// A handle, an id or its end (4 characters or more), @ for the newest here [default: this folder's session]
+    /// A handle, or the end of an id; @: the newest [default: this folder's]
     pub(crate) id: Option<String>,
 }
 
@@ -176,7 +177,7 @@ pub(crate) struct RmArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ApproveArgs {
-    /// The approval's id or its end, from `agentctl waiting` [default: the only one]
+    /// Its id or the end of it, see agentctl waiting [default: the only one]
     pub(crate) id: Option<String>,
     /// One of its choices, by name
     pub(crate) choice: Option<String>,
@@ -186,7 +187,7 @@ pub(crate) struct ApproveArgs {
     /// The digest that you have seen, 12 hex digits or more
     #[arg(long, value_name = "D", conflicts_with = "revision")]
     pub(crate) digest: Option<String>,
-    /// What the session should know; for a question, the answer (once for each)
+    /// What the session should know; the answer, once for each question
     #[arg(short = 'm', long = "message", value_name = "TEXT")]
     pub(crate) message: Vec<String>,
     /// Another mode than the choice leads to; plans only

@@ -16,6 +16,8 @@ pub(crate) struct Names<'a> {
     pub(crate) program: &'a str,
     pub(crate) handle: &'a str,
     pub(crate) cwd: &'a str,
+    /// Whether the session is still there when its turn has ended; a demo's is not.
+    pub(crate) stays: bool,
 }
 
 /// A turn that has ended.
@@ -47,7 +49,9 @@ pub(crate) fn finished(finished: &Finished, names: Names<'_>) -> Vec<Line> {
     for note in &finished.verification {
         lines.push(Line::styled(Style::Dim, "Plan: ").plain(note));
     }
-    lines.push(next(names, &[format!("send {} \"…\"", names.handle), "ls".to_owned()]));
+    if names.stays {
+        lines.push(next(names, &[format!("send {} \"…\"", names.handle), "ls".to_owned()]));
+    }
     lines
 }
 
@@ -66,13 +70,14 @@ pub(crate) fn left(exit: Exit, waiting: &[Approval], interactive: bool, names: N
     if !waiting.is_empty() {
         return lines;
     }
-    match exit {
-        Exit::Finished => lines.push(Line::styled(Style::Dim, "Left; nothing was stopped.")),
-        _ => {
-            lines.push(Line::styled(Style::Dim, &format!("{} goes on without this terminal.", names.handle)))
-        }
+    let attach = format!("attach {}", names.handle);
+    if exit == Exit::Finished {
+        lines.push(Line::styled(Style::Dim, "Left; nothing was stopped."));
+        lines.push(next(names, &[attach]));
+    } else {
+        lines.push(Line::styled(Style::Dim, &format!("{} goes on without this terminal.", names.handle)));
+        lines.push(next(names, &[attach, format!("stop {}", names.handle)]));
     }
-    lines.push(next(names, &[format!("attach {}", names.handle), format!("stop {}", names.handle)]));
     lines
 }
 
@@ -97,7 +102,7 @@ mod tests {
     use crate::render::approval::tests as samples;
     use crate::render::line::Changed;
 
-    const NAMES: Names<'_> = Names { program: "agentctl", handle: "api-otter", cwd: "/w" };
+    const NAMES: Names<'_> = Names { program: "agentctl", handle: "api-otter", cwd: "/w", stays: true };
 
     fn turn(outcome: Outcome) -> Finished {
         Finished {
@@ -132,6 +137,12 @@ mod tests {
                 "Next: agentctl send api-otter \"…\" · agentctl ls",
             ]
         );
+    }
+
+    #[test]
+    fn a_session_that_goes_away_is_no_next_step() {
+        let names = Names { stays: false, ..NAMES };
+        assert!(finished(&turn(Outcome::Finished), names).is_empty());
     }
 
     #[test]

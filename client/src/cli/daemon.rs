@@ -65,7 +65,7 @@ fn status_lines(status: &StatusResult) -> Vec<Line> {
             .with(Style::Dim, &format!("  build {}  pid {}  up {minutes} min", status.build, status.pid)),
         Line::from(status.socket.as_str()),
         Line::from(format!(
-            "{} live sessions, {} turns running, {} approvals waiting, {} connections",
+            "Live sessions: {} · running turns: {} · waiting approvals: {} · connections: {}",
             status.live_sessions, status.running_turns, status.waiting_approvals, status.connections
         )),
     ];

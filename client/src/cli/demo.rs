@@ -38,12 +38,15 @@ pub(crate) async fn demo(context: &Context, args: DemoArgs) -> Result<Exit, Fail
         let pid = client.call::<method::DaemonStatus>(Empty {}).await?.pid;
         screen.line(&second_terminal(&context.program, &new.handle, pid))?;
     }
-    let result = play(context, &client, screen, answerer, &new).await;
+    let result = play(context, &client, screen, answerer, &new, args.keep).await;
     match &result {
         // A demo that waits for an answer, or was left, is still somebody's.
         Ok(Exit::Waiting | Exit::LeftRunning) => keep(context, folder, &new)?,
         Ok(_) if args.keep => keep(context, folder, &new)?,
-        Ok(_) => clean_up(&client, folder, &new).await?,
+        Ok(_) => {
+            clean_up(&client, folder, &new).await?;
+            screen::say(&[removed(&context.program)])?;
+        }
         // What went wrong in the demo matters more than what is left of it.
         Err(_) => drop(clean_up(&client, folder, &new).await),
     }
@@ -77,6 +80,7 @@ async fn play(
     screen: Screen,
     answerer: Answerer,
     new: &NewResult,
+    keep: bool,
 ) -> Result<Exit, Failure> {
     let turn = TurnId::generate();
     let target = Target {
@@ -87,6 +91,7 @@ async fn play(
         until: Until::Turn(turn),
         after: Seq(0),
         timeout: None,
+        stays: keep,
     };
     let prompt = PromptParams {
         session_id: new.session_id,
@@ -124,6 +129,14 @@ fn afterwards(program: &str) -> Vec<Line> {
         Line::from("  ").with(Style::Code, &format!("{program} key add anthropic")),
         Line::from("  ").with(Style::Code, &format!("{program} run --plan \"…\"")),
     ]
+}
+
+fn removed(program: &str) -> Line {
+    Line::styled(
+        Style::Dim,
+        "The demo's session, its plan and its sample project are removed. To keep them: ",
+    )
+    .with(Style::Code, &format!("{program} demo --keep"))
 }
 
 fn keep(context: &Context, folder: TempDir, new: &NewResult) -> Result<(), Failure> {

@@ -67,6 +67,7 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> Result<Exit, Failur
         // A session that was named may have a past; it is not this run's.
         after: if args.session_id.is_some() { new.state.seq } else { Seq(0) },
         timeout: args.timeout,
+        stays: true,
     };
     let screen = Screen::open(args.json);
     let answerer = answerer(&screen);
@@ -134,6 +135,7 @@ pub(crate) async fn attach(context: &Context, args: AttachArgs) -> Result<Exit, 
         until: if screen.is_terminal() { Until::Left } else { Until::Idle },
         after: Seq(0),
         timeout: None,
+        stays: true,
     };
     let answerer = answerer(&screen);
     Watch::begin(&client, context, target, screen, answerer).await?.run().await

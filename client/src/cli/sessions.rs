@@ -46,7 +46,14 @@ pub(crate) async fn rm(context: &Context, args: RmArgs) -> Result<Exit, Failure>
 pub(crate) async fn mode(context: &Context, args: ModeArgs) -> Result<Exit, Failure> {
     let (id, mode) = mode_words(&args.words)?;
     let client = context.connect_or_start().await?;
-    let session_id = context::session(&client, id.as_deref()).await?;
+    let session_id = context::session(&client, id.as_deref()).await.map_err(|failure| match (&id, mode) {
+        // One word that is no mode was taken for a session.
+        (Some(word), None) if failure.exit == Exit::Usage && !failure.message.contains("several") => {
+            Failure::usage(format!("{word:?} is neither a mode nor a session"))
+                .next(format!("{} mode --help", context.program))
+        }
+        _ => failure,
+    })?;
     let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
     let line = match mode {
         None => {
@@ -85,6 +92,10 @@ pub(crate) async fn plan_show(context: &Context, args: SessionArg) -> Result<Exi
     let session_id = context::session(&client, args.id.as_deref()).await?;
     let plan = client.call::<method::PlanGet>(PlanGetParams { session_id }).await?;
     if !std::io::stdout().is_terminal() {
+        if plan.content.is_empty() {
+            screen::say(&[Line::styled(Style::Dim, "The plan is still empty.")])?;
+            return Ok(Exit::Finished);
+        }
         screen::print_text(&plan.content)?;
         return Ok(Exit::Finished);
     }

@@ -26,7 +26,7 @@ use super::terminal::{Terminal, Typed};
 use crate::render::{Line, Style};
 
 use asking::{Shown, keep_draft};
-pub(crate) use asking::{TYPE_AHEAD, settled_text};
+pub(crate) use asking::{TYPE_AHEAD, sent, settled_text};
 
 /// How long a turn that `--timeout` stops may take to end.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -60,6 +60,8 @@ pub(crate) struct Target {
     pub(crate) until: Until,
     pub(crate) after: Seq,
     pub(crate) timeout: Option<Duration>,
+    /// Whether the session is still there when its turn has ended.
+    pub(crate) stays: bool,
 }
 
 /// How following ended.
@@ -273,7 +275,12 @@ impl Watch {
     }
 
     fn names(&self) -> Names<'_> {
-        Names { program: &self.context.program, handle: &self.target.handle, cwd: &self.target.cwd }
+        Names {
+            program: &self.context.program,
+            handle: &self.target.handle,
+            cwd: &self.target.cwd,
+            stays: self.target.stays,
+        }
     }
 
     /// A line that comes while something is asked goes above the question.

@@ -208,8 +208,14 @@ impl Page {
                 let labels = approval.choices.iter().map(|choice| choice.label.as_str());
                 let column =
                     labels.chain(leave.map(|(label, _)| label)).map(text_width).max().unwrap_or(0).min(60);
+                // Where every choice leads to one mode, that mode tells nothing.
+                let modes_differ = approval.choices.windows(2).any(|two| match two {
+                    [one, other] => one.mode_after != other.mode_after,
+                    _ => false,
+                });
                 for (number, choice) in (1..).zip(&approval.choices) {
-                    self.choice(&number.to_string(), &choice.label, Some(choice.mode_after), column);
+                    let then = modes_differ.then_some(choice.mode_after);
+                    self.choice(&number.to_string(), &choice.label, then, column);
                 }
                 if let Subject::Plan { .. } = subject {
                     self.choice("e", "Edit the plan", None, column);

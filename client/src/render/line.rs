@@ -116,7 +116,7 @@ pub(crate) fn list(rows: &[Row], all: bool, here: &str, home: Option<&Path>, now
         lines.extend(group.into_iter().take(shown).map(|row| list_row(row, here, home, now)));
     }
     if rows.iter().any(|row| row.cwd == here) {
-        lines.push(Line::styled(Style::Good, "● ").with(Style::Dim, "this folder"));
+        lines.push(Line::styled(Style::Good, "● ").with(Style::Dim, "= in this folder"));
     }
     if hidden > 0 {
         lines.push(Line::styled(Style::Dim, &format!("and {hidden} more idle: agentctl ls --all")));
@@ -164,7 +164,7 @@ pub(crate) fn waiting(
             .plain(&format!("  {}", approval.title))
             .with(Style::Dim, &format!("  {}", waiting.handle))
             .with(Style::Dim, &format!("  {}", short_path(&waiting.cwd, home)))
-            .with(Style::Dim, &format!("  since {}", ago(approval.requested_at, now))),
+            .with(Style::Dim, &format!("  for {}", ago(approval.requested_at, now))),
         Line::styled(Style::Dim, &format!("  id      {}", approval.approval_id)),
         Line::styled(Style::Dim, "  see it  ")
             .with(Style::Code, &format!("{program} approve {}", super::approval::short_id(approval))),

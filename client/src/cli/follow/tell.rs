@@ -81,7 +81,11 @@ pub(super) fn call_failed(
     if let Some(title) = title {
         line.push(Style::Plain, &format!(" {title}"));
     }
-    if let Some(first) = content.preview().lines().find(|line| !line.trim().is_empty()) {
+    let text = content.preview();
+    let mut told = text.lines().filter(|line| !line.trim().is_empty());
+    // How a command ended tells more than the first thing it printed.
+    let ended = told.clone().next_back().filter(|last| last.starts_with("[exit code "));
+    if let Some(first) = ended.or_else(|| told.next()) {
         line.push(Style::Dim, &format!(": {}", without_preamble(first.trim(), reason)));
     }
     Output::Line(line)
@@ -103,16 +107,16 @@ pub(super) fn settled(
     let who = who(by);
     let text = match (resolution, choice) {
         (Resolution::Answered, Some(choice)) => {
-            let verb = match choice {
-                ChoiceId::Deny | ChoiceId::Decline => "denied",
-                ChoiceId::KeepPlanning => "kept in planning",
-                ChoiceId::Answer => "answered",
-                ChoiceId::AllowOnce
-                | ChoiceId::ClearAndExecute
-                | ChoiceId::Execute
-                | ChoiceId::ManualExecute => "approved",
-            };
-            format!("{verb} by {who}: {}", choice.name())
+            match choice {
+                ChoiceId::Deny | ChoiceId::Decline => format!("denied by {who}"),
+                ChoiceId::KeepPlanning => format!("kept in planning by {who}"),
+                ChoiceId::Answer => format!("answered by {who}"),
+                ChoiceId::AllowOnce => format!("approved by {who}"),
+                // Three ways to carry a plan out.
+                ChoiceId::ClearAndExecute | ChoiceId::Execute | ChoiceId::ManualExecute => {
+                    format!("approved by {who}: {}", choice.name())
+                }
+            }
         }
         (Resolution::Answered, None) => format!("answered by {who}"),
         (Resolution::SettledByMode, _) => "no answer is needed: the mode decides it now".to_owned(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentd_client::CallError;
-use agentd_protocol::approval::{Approval, ApprovalGetParams, By, RespondParams, Subject};
+use agentd_protocol::approval::{Approval, ApprovalGetParams, By, ChoiceId, RespondParams, Subject};
 use agentd_protocol::session::SetModeParams;
 use agentd_protocol::{ApprovalId, ErrorCode, Mode, method};
 use tempfile::NamedTempFile;
@@ -189,6 +189,7 @@ impl Watch {
     pub(super) async fn respond(&mut self, params: RespondParams) -> Result<(), Failure> {
         let id = params.approval_id.clone();
         let choice = params.choice;
+        let told = sent(&params);
         match self.client.call::<method::ApprovalRespond>(params).await {
             Ok(result) => {
                 let shown = self.hide();
@@ -196,8 +197,8 @@ impl Watch {
                     let choices = &shown.ask.approval().choices;
                     choices.iter().find(|offered| offered.id == choice).map(|offered| offered.label.clone())
                 });
-                let text =
-                    format!("{} · mode {}", label.as_deref().unwrap_or(choice.name()), result.mode_now);
+                let said = told.as_deref().or(label.as_deref()).unwrap_or(choice.name());
+                let text = format!("{said} · mode {}", result.mode_now);
                 Ok(self.screen.line(&Line::styled(Style::Good, "→ ").plain(&text))?)
             }
             Err(error) => match error.code() {
@@ -245,6 +246,17 @@ impl Watch {
                 self.draw()
             }
         }
+    }
+}
+
+/// What an answer says, where its label offers more than one thing.
+pub(crate) fn sent(params: &RespondParams) -> Option<String> {
+    match (params.choice, params.feedback.as_deref()) {
+        (ChoiceId::Deny, Some(words)) => Some(format!("Denied: {words}")),
+        (ChoiceId::Deny, None) => Some("Denied; the turn ends".to_owned()),
+        (ChoiceId::Answer, _) => Some(format!("Answered: {}", params.answers.join(" · "))),
+        (ChoiceId::Decline, _) => Some("Not answered".to_owned()),
+        _ => None,
     }
 }
 
