@@ -5,9 +5,6 @@ use std::path::Path;
 use super::note::mark_untrusted;
 use crate::ids::Digest;
 
-/// The error result of a call whose tool met a fault of agentd.
-pub const INTERNAL_FAULT: &str = "The call failed by a fault of agentd before it began; nothing was done. Go on without it, or try it another way.";
-
 /// The error result of a call while the session's folder is not there.
 #[must_use]
 pub fn folder_gone(folder: &std::path::Path) -> String {

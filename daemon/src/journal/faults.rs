@@ -33,14 +33,14 @@ struct Script {
 }
 
 struct Hold {
-    entered: mpsc::Sender<()>,
+    entered: mpsc::SyncSender<()>,
     release: mpsc::Receiver<()>,
 }
 
 /// Holds the next sync until dropped or released.
 pub(crate) struct HeldSync {
     pub(crate) entered: mpsc::Receiver<()>,
-    pub(crate) release: mpsc::Sender<()>,
+    pub(crate) release: mpsc::SyncSender<()>,
 }
 
 impl Faults {
@@ -62,8 +62,8 @@ impl Faults {
     }
 
     pub(crate) fn hold_next_sync(&self) -> HeldSync {
-        let (entered_tx, entered) = mpsc::channel();
-        let (release, release_rx) = mpsc::channel();
+        let (entered_tx, entered) = mpsc::sync_channel(1);
+        let (release, release_rx) = mpsc::sync_channel(1);
         self.with(|script| script.hold = Some(Hold { entered: entered_tx, release: release_rx }));
         HeldSync { entered, release }
     }

@@ -1,13 +1,16 @@
 //! One session's place in the registry: a mailbox that exists whether or not the session is in memory.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
 use super::Registry;
 use crate::ids::SessionId;
 use crate::journal::Journal;
 use crate::session::command::Command;
+use crate::session::error::Changed;
 use crate::session::feed::Feed;
 use crate::session::state::SessionState;
 use crate::session::{Ended, Session, SessionError, Watcher, create, guarded, load};
@@ -83,10 +86,6 @@ impl Entry {
         }
     }
 
-    pub(super) fn cool(&self, receiver: mpsc::Receiver<Command>) {
-        *self.lock() = State::Cold(receiver);
-    }
-
     /// Leaves the mailbox cold, unless a message came in meanwhile: then it is handed back and must be served.
     fn cool_if_empty(&self, receiver: mpsc::Receiver<Command>) -> Option<mpsc::Receiver<Command>> {
         // A sender puts its message in first and looks at this state after, so one of the two sees the other.
@@ -110,64 +109,107 @@ pub(super) async fn host(
     let mut panics = 0;
     loop {
         if registry.is_stopping() && matches!(start, Start::Load) {
-            refuse(&mut commands, || SessionError::Refused("the daemon is shutting down".into()));
-            entry.cool(commands);
-            return;
+            return retire(&registry, &entry, commands, shutting_down);
         }
-        let session = match bring_up(&registry, &entry, start).await {
-            Ok(session) => session,
-            Err(error) => {
-                let gone = matches!(error, SessionError::NotFound(_));
-                let text = error.to_string();
-                refuse(&mut commands, || match gone {
-                    true => SessionError::NotFound("session"),
-                    false => SessionError::Storage {
-                        message: text.clone(),
-                        changed: crate::session::error::Changed::No,
-                    },
-                });
-                if gone {
-                    // Whoever sends now finds the mailbox closed and looks again.
-                    registry.entries.remove(&entry.id);
-                    return;
-                }
-                tracing::error!(session = %entry.id, error = %text, "a session cannot be loaded");
-                match entry.cool_if_empty(commands) {
-                    None => return,
-                    Some(more) => {
-                        commands = more;
-                        start = Start::Load;
-                        continue;
-                    }
-                }
-            }
-        };
+        let brought = AssertUnwindSafe(bring_up(&registry, &entry, start)).catch_unwind().await;
         start = Start::Load;
-        match guarded(session, &mut commands).await {
-            Ok(Ended::Idle) => {
-                registry.unloaded(entry.id);
-                entry.feed.rest();
-                match entry.cool_if_empty(commands) {
-                    None => return,
-                    Some(more) => commands = more,
-                }
-                panics = 0;
+        let ended = match brought {
+            Ok(Ok(session)) => guarded(session, &mut commands).await.ok(),
+            Ok(Err(SessionError::NotFound(_))) => {
+                return retire(&registry, &entry, commands, || SessionError::NotFound("session"));
             }
-            Ok(Ended::Left) => return,
-            Ok(Ended::Deleted) => {
-                registry.deleted(entry.id);
-                refuse(&mut commands, || SessionError::NotFound("session"));
-                return;
+            Ok(Err(error)) => {
+                let message = error.to_string();
+                tracing::error!(session = %entry.id, error = %message, "a session cannot be loaded");
+                refuse(&mut commands, || SessionError::Storage {
+                    message: message.clone(),
+                    changed: Changed::No,
+                });
+                Some(Ended::Idle)
             }
             Err(_) => {
-                panics += 1;
-                if panics >= MAX_PANICS {
-                    refuse(&mut commands, || SessionError::Overloaded);
-                    registry.unloaded(entry.id);
-                    entry.cool(commands);
-                    return;
-                }
+                tracing::error!(session = %entry.id, "loading a session panicked");
+                None
             }
+        };
+        match ended {
+            Some(Ended::Idle) => panics = 0,
+            Some(Ended::Left) => return retire(&registry, &entry, commands, shutting_down),
+            Some(Ended::Deleted) => {
+                return retire(&registry, &entry, commands, || SessionError::NotFound("session"));
+            }
+            None => {
+                panics += 1;
+                if panics < MAX_PANICS {
+                    continue;
+                }
+                panics = 0;
+                refuse(&mut commands, || SessionError::Overloaded);
+            }
+        }
+        registry.unloaded(entry.id);
+        entry.feed.rest();
+        match entry.cool_if_empty(commands) {
+            None => return,
+            Some(more) => commands = more,
+        }
+    }
+}
+
+/// Ends an entry for good: who sends later finds the mailbox closed and looks again, who has sent is answered.
+fn retire(
+    registry: &Registry,
+    entry: &Arc<Entry>,
+    mut commands: mpsc::Receiver<Command>,
+    error: impl Fn() -> SessionError,
+) {
+    commands.close();
+    registry.forget(entry);
+    refuse(&mut commands, error);
+}
+
+fn shutting_down() -> SessionError {
+    SessionError::Refused("the daemon is shutting down".into())
+}
+
+/// The place of a session that is being made. Dropped before it is made, it gives the id free again, whatever went wrong.
+pub(super) struct Reservation {
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+    commands: Option<mpsc::Receiver<Command>>,
+}
+
+impl Reservation {
+    pub(super) fn new(
+        registry: &Arc<Registry>,
+        entry: Arc<Entry>,
+        commands: mpsc::Receiver<Command>,
+    ) -> Self {
+        Self { registry: Arc::clone(registry), entry, commands: Some(commands) }
+    }
+
+    /// The session is there; its task serves the mailbox from now on.
+    pub(super) fn fill(mut self, state: SessionState, journal: Journal) {
+        if let Some(commands) = self.commands.take() {
+            let start = Start::Fresh(Box::new((state, journal)));
+            let host = host(Arc::clone(&self.registry), Arc::clone(&self.entry), commands, start);
+            self.registry.tracker.spawn(host);
+        }
+    }
+
+    /// A session of this id lies on the disk: the next message loads it.
+    pub(super) fn was_there(mut self) {
+        if let Some(commands) = self.commands.take() {
+            let host = host(Arc::clone(&self.registry), Arc::clone(&self.entry), commands, Start::Load);
+            self.registry.tracker.spawn(host);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(commands) = self.commands.take() {
+            retire(&self.registry, &self.entry, commands, || SessionError::NotFound("session"));
         }
     }
 }

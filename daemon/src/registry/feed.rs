@@ -3,7 +3,7 @@
 //! Status class: merged, the latest wins. Who falls behind is told the whole again.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use agentd_protocol::Event;
 use agentd_protocol::approval::Approval;
@@ -12,9 +12,12 @@ use agentd_protocol::session::{Activity, Row};
 use tokio::sync::watch;
 
 use crate::ids::{ApprovalId, SessionId};
+use crate::session::feed::WireEvent;
 
 /// Changes kept for subscribers that are a little behind.
 const RING: usize = 1024;
+/// Bytes kept for them: an approval may carry a whole plan.
+const RING_BYTES: usize = 2 * 1024 * 1024;
 
 #[derive(Debug)]
 pub struct DaemonFeed {
@@ -25,14 +28,15 @@ pub struct DaemonFeed {
 #[derive(Debug, Default)]
 struct Inner {
     counter: u64,
-    ring: VecDeque<(u64, Arc<str>)>,
-    known: HashMap<SessionId, (Arc<str>, Vec<ApprovalId>, Activity)>,
+    ring: VecDeque<(u64, WireEvent)>,
+    ring_bytes: usize,
+    known: HashMap<SessionId, (WireEvent, Vec<ApprovalId>, Activity)>,
 }
 
 /// What a subscriber at a position finds.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct FeedNews {
-    pub events: Vec<Arc<str>>,
+    pub events: Vec<WireEvent>,
     pub position: u64,
 }
 
@@ -54,8 +58,8 @@ impl DaemonFeed {
 
     pub(super) fn changed(&self, row: &Row, approvals: &[Approval]) {
         let id = row.session_id;
-        let status = json(
-            id,
+        let status = event(
+            Some(id),
             EventBody::StateChanged {
                 activity: row.activity,
                 waiting_for: row.waiting_for.clone(),
@@ -67,11 +71,11 @@ impl DaemonFeed {
             let mut inner = self.lock();
             let known = inner.known.remove(&id);
             let known_approvals = known.as_ref().map(|(_, ids, _)| ids.clone()).unwrap_or_default();
-            if known.is_none_or(|(text, _, _)| text != status) {
-                inner.push(Arc::clone(&status));
+            if known.is_none_or(|(known, _, _)| known.json != status.json) {
+                inner.push(status.clone());
             }
             for approval in approvals.iter().filter(|a| !known_approvals.contains(&a.approval_id)) {
-                inner.push(json(id, EventBody::ApprovalRequested(approval.clone())));
+                inner.push(event(Some(id), EventBody::ApprovalRequested(approval.clone())));
             }
             let ids = approvals.iter().map(|approval| approval.approval_id.clone()).collect();
             inner.known.insert(id, (status, ids, row.activity));
@@ -83,7 +87,7 @@ impl DaemonFeed {
         {
             let mut inner = self.lock();
             inner.known.remove(&id);
-            inner.push(json(id, EventBody::SessionDeleted {}));
+            inner.push(event(Some(id), EventBody::SessionDeleted {}));
         }
         self.version.send_modify(|version| *version += 1);
     }
@@ -113,13 +117,14 @@ impl DaemonFeed {
     pub fn news(&self, position: u64) -> FeedNews {
         {
             let inner = self.lock();
-            let oldest = inner.ring.front().map_or(inner.counter, |(number, _)| number - 1);
-            if position >= oldest {
+            // What left the ring is the number before the oldest kept.
+            let kept_from = inner.counter - inner.ring.len() as u64;
+            if position >= kept_from {
                 let events = inner
                     .ring
                     .iter()
                     .filter(|(number, _)| *number > position)
-                    .map(|(_, json)| Arc::clone(json))
+                    .map(|(_, event)| event.clone())
                     .collect();
                 return FeedNews { events, position: inner.counter };
             }
@@ -129,20 +134,18 @@ impl DaemonFeed {
 }
 
 impl Inner {
-    fn push(&mut self, json: Arc<str>) {
+    fn push(&mut self, event: WireEvent) {
         self.counter += 1;
-        self.ring.push_back((self.counter, json));
-        if self.ring.len() > RING {
-            self.ring.pop_front();
+        self.ring_bytes += event.json.len();
+        self.ring.push_back((self.counter, event));
+        while self.ring.len() > RING || self.ring_bytes > RING_BYTES {
+            let Some((_, oldest)) = self.ring.pop_front() else { break };
+            self.ring_bytes -= oldest.json.len();
         }
     }
 }
 
-fn json(id: SessionId, body: EventBody) -> Arc<str> {
-    event(Some(id), body)
-}
-
-fn event(session_id: Option<SessionId>, body: EventBody) -> Arc<str> {
+fn event(session_id: Option<SessionId>, body: EventBody) -> WireEvent {
     let event = Event { body, session_id, seq: None, at: None, turn_id: None, origin: None };
-    crate::session::feed::WireEvent::new(&event).json
+    WireEvent::new(&event)
 }

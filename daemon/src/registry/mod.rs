@@ -4,6 +4,8 @@
 mod entry;
 mod feed;
 mod list;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +16,7 @@ use agentd_protocol::approval::{Approval, WaitingApproval};
 use agentd_protocol::session::{Activity, NewParams, NewResult, Row};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
+use futures_util::StreamExt as _;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,13 +25,15 @@ use crate::ids::SessionId;
 use crate::paths::markers::Markers;
 use crate::session::command::{Caller, Command, Reply, Snapshot};
 use crate::session::deps::Deps;
-use crate::session::feed::Feed;
 use crate::session::project::view;
 use crate::session::{SessionError, Watcher, blocking, create, models::Models};
 
 pub use feed::{DaemonFeed, FeedNews};
 
-use entry::{Entry, Start};
+use entry::{Entry, Reservation, Start};
+
+/// Sessions that are loaded side by side at start.
+const RESUMED_AT_ONCE: usize = 8;
 
 pub struct Registry {
     deps: Arc<Deps>,
@@ -97,7 +102,10 @@ impl Registry {
                 }
                 Err(entry::Refused::Full) => return Err(SessionError::Overloaded),
                 // It went away between the look-up and the message; the next look-up finds or makes another.
-                Err(entry::Refused::Gone(back)) => command = *back,
+                Err(entry::Refused::Gone(back)) => {
+                    self.forget(&entry);
+                    command = *back;
+                }
             }
         }
     }
@@ -115,6 +123,11 @@ impl Registry {
         self.send(id, command(reply))?;
         // A session that dies without answering is loaded anew by the next message.
         answer.await.unwrap_or(Err(SessionError::Overloaded))
+    }
+
+    /// Takes an entry out, unless another one has its place by now.
+    fn forget(&self, entry: &Arc<Entry>) {
+        self.entries.remove_if(&entry.id, |_, known| Arc::ptr_eq(known, entry));
     }
 
     fn entry(&self, id: SessionId) -> Arc<Entry> {
@@ -148,27 +161,22 @@ impl Registry {
             Slot::Vacant(vacant) => {
                 let (entry, commands) = Entry::live(id);
                 vacant.insert(Arc::clone(&entry));
-                Some((entry, commands))
+                Some(Reservation::new(self, entry, commands))
             }
         };
-        let Some((entry, commands)) = reserved else { return self.same_as(id, params).await };
+        let Some(reservation) = reserved else { return self.same_as(id, params).await };
         match create::create(&self.deps, id, &params, caller).await {
             Ok((state, journal)) => {
                 let state_view = view(&state, None);
                 let handle = state.created.handle.clone();
-                let registry = Arc::clone(self);
-                let start = Start::Fresh(Box::new((state, journal)));
-                self.tracker.spawn(entry::host(registry, entry, commands, start));
+                reservation.fill(state, journal);
                 Ok(NewResult { session_id: id, handle, state: state_view })
             }
             Err(create::CreateError::Exists) => {
-                entry.cool(commands);
+                reservation.was_there();
                 self.same_as(id, params).await
             }
-            Err(create::CreateError::Failed(error)) => {
-                self.entries.remove(&id);
-                Err(error)
-            }
+            Err(create::CreateError::Failed(error)) => Err(error),
         }
     }
 
@@ -184,12 +192,8 @@ impl Registry {
     ///
     /// # Errors
     /// There is no such session.
-    pub async fn snapshot(
-        self: &Arc<Self>,
-        id: SessionId,
-    ) -> Result<(Box<Snapshot>, Arc<Feed>), SessionError> {
-        let snapshot = self.ask(id, |reply| Command::Snapshot { reply }).await?;
-        Ok((snapshot, Arc::clone(&self.entry(id).feed)))
+    pub async fn snapshot(self: &Arc<Self>, id: SessionId) -> Result<Box<Snapshot>, SessionError> {
+        self.ask(id, |reply| Command::Snapshot { reply }).await
     }
 
     /// Every approval that waits, oldest first. Right after a start it waits until the sessions that were not idle are in
@@ -237,12 +241,6 @@ impl Registry {
         self.rows().remove(&id);
     }
 
-    fn deleted(&self, id: SessionId) {
-        self.entries.remove(&id);
-        self.unloaded(id);
-        self.feed.deleted(id);
-    }
-
     // ---- start and stop ----
 
     /// Loads the sessions that were not idle when the last process ended: they wait for a person, or go on.
@@ -256,17 +254,19 @@ impl Registry {
                 return;
             }
         };
-        for id in ids {
-            let row = self.ask(id, |reply| Command::Row { reply }).await;
-            match row {
-                Ok(_) => {}
-                // Deleted, or never begun: the crash came between the marker and the first commit.
-                Err(SessionError::NotFound(_)) => {
-                    let markers = Markers::new(&self.deps.paths);
-                    let _ = blocking(move || markers.clear(id)).await;
-                }
-                Err(error) => tracing::error!(session = %id, %error, "an active session was not taken up"),
+        // Several at once: one that is slow to load keeps no other from going on.
+        futures_util::stream::iter(ids).for_each_concurrent(RESUMED_AT_ONCE, |id| self.resume(id)).await;
+    }
+
+    async fn resume(self: &Arc<Self>, id: SessionId) {
+        match self.ask(id, |reply| Command::Row { reply }).await {
+            Ok(_) => {}
+            // Deleted, or never begun: the crash came between the marker and the first commit.
+            Err(SessionError::NotFound(_)) => {
+                let markers = Markers::new(&self.deps.paths);
+                let _ = blocking(move || markers.clear(id)).await;
             }
+            Err(error) => tracing::error!(session = %id, %error, "an active session was not taken up"),
         }
     }
 
@@ -316,5 +316,10 @@ impl Watcher for Registry {
     fn changed(&self, row: Row, approvals: Vec<Approval>) {
         self.feed.changed(&row, &approvals);
         self.rows().insert(row.session_id, (row, approvals));
+    }
+
+    fn deleted(&self, id: SessionId) {
+        self.unloaded(id);
+        self.feed.deleted(id);
     }
 }

@@ -41,8 +41,11 @@ pub struct Daemon {
     pub shutdown: CancellationToken,
     /// Settings' mistakes and the like, found at start.
     pub notices: Vec<agentd_protocol::daemon::Notice>,
-    pub doctor: Box<dyn Fn(&Daemon) -> Vec<agentd_protocol::daemon::Check> + Send + Sync>,
+    pub doctor: Doctor,
 }
+
+/// Looks at what `daemon/doctor` tells. It may block.
+pub type Doctor = Box<dyn Fn(&Daemon) -> Vec<agentd_protocol::daemon::Check> + Send + Sync>;
 
 type Answer<T> = Result<T, ErrorObjectOwned>;
 
@@ -107,30 +110,23 @@ fn sessions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
         daemon.registry.list(&params).await.map_err(wire)
     })?;
     method::<method::SessionGet, _, _, _>(m, |params, daemon, _| async move {
-        let (snapshot, _) = daemon.registry.snapshot(params.session_id).await.map_err(wire)?;
+        let snapshot = daemon.registry.snapshot(params.session_id).await.map_err(wire)?;
         Ok(GetResult { state: snapshot.state })
     })?;
     method::<method::SessionPrompt, _, _, _>(m, |params, daemon, connection| {
         // The command is in the mailbox before anything is awaited: order holds, also for a session not yet loaded.
         let caller = caller(&daemon, &connection);
         let id = params.session_id;
-        let answer = ask(&daemon, id, |reply| Command::Prompt { params: Box::new(params), caller, reply });
-        async move { answer.await }
+        ask(&daemon, id, |reply| Command::Prompt { params: Box::new(params), caller, reply })
     })?;
     method::<method::SessionInterrupt, _, _, _>(m, |params, daemon, connection| {
         let caller = caller(&daemon, &connection);
         let turn = params.turn_id;
-        let answer = ask(&daemon, params.session_id, move |reply| Command::Interrupt { turn, caller, reply });
-        async move { answer.await }
+        ask(&daemon, params.session_id, move |reply| Command::Interrupt { turn, caller, reply })
     })?;
     method::<method::SessionSetMode, _, _, _>(m, |params, daemon, connection| {
         let caller = caller(&daemon, &connection);
-        let answer = ask(&daemon, params.session_id, move |reply| Command::SetMode {
-            mode: params.mode,
-            caller,
-            reply,
-        });
-        async move { answer.await }
+        ask(&daemon, params.session_id, move |reply| Command::SetMode { mode: params.mode, caller, reply })
     })?;
     method::<method::SessionSetTitle, _, _, _>(m, |params, daemon, _| {
         let answer =
@@ -138,8 +134,7 @@ fn sessions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
         async move { answer.await.map(|()| Empty {}) }
     })?;
     method::<method::SessionInbox, _, _, _>(m, |params, daemon, _| {
-        let answer = ask(&daemon, params.session_id, |reply| Command::Inbox { reply });
-        async move { answer.await }
+        ask(&daemon, params.session_id, |reply| Command::Inbox { reply })
     })?;
     method::<method::SessionWithdraw, _, _, _>(m, |params, daemon, _| {
         let answer = ask(&daemon, params.session_id, move |reply| Command::Withdraw {
@@ -153,20 +148,17 @@ fn sessions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
         async move { answer.await.map(|()| Empty {}) }
     })?;
     method::<method::TurnWait, _, _, _>(m, |params, daemon, _| {
-        let answer =
-            ask(&daemon, params.session_id, move |reply| Command::WaitTurn { turn: params.turn_id, reply });
-        async move { answer.await }
+        ask(&daemon, params.session_id, move |reply| Command::WaitTurn { turn: params.turn_id, reply })
     })?;
     method::<method::PlanGet, _, _, _>(m, |params, daemon, _| {
-        let answer = ask(&daemon, params.session_id, |reply| Command::PlanGet { reply });
-        async move { answer.await }
+        ask(&daemon, params.session_id, |reply| Command::PlanGet { reply })
     })?;
     method::<method::BlobGet, _, _, _>(m, |params, daemon, _| async move {
         let length = params.length.unwrap_or(BLOB_PIECE);
         if length > BLOB_PIECE {
             return Err(wire(SessionError::invalid("length", "at most 1048576 bytes a call")));
         }
-        let (snapshot, _) = daemon.registry.snapshot(params.session_id).await.map_err(wire)?;
+        let snapshot = daemon.registry.snapshot(params.session_id).await.map_err(wire)?;
         let part =
             snapshot.blobs.get(params.sha256, params.offset, length).await.map_err(|error| match error {
                 crate::journal::BlobError::Missing(_) => wire(SessionError::NotFound("blob")),
@@ -202,9 +194,7 @@ fn approvals(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
     method::<method::ApprovalRespond, _, _, _>(m, |params, daemon, connection| {
         let caller = caller(&daemon, &connection);
         let session = params.approval_id.session();
-        let answer =
-            ask(&daemon, session, |reply| Command::Respond { params: Box::new(params), caller, reply });
-        async move { answer.await }
+        ask(&daemon, session, |reply| Command::Respond { params: Box::new(params), caller, reply })
     })
 }
 

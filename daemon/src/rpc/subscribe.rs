@@ -14,10 +14,10 @@ use tokio::sync::watch;
 
 use super::error_with;
 use super::handlers::{Daemon, wire};
-use crate::registry::{DaemonFeed, Registry};
+use crate::registry::DaemonFeed;
 use crate::session::SessionError;
 use crate::session::command::Snapshot;
-use crate::session::feed::{Feed, Position};
+use crate::session::feed::{Feed, Position, WireEvent};
 use crate::session::history::events_after;
 
 pub(super) fn register(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
@@ -42,42 +42,41 @@ async fn subscribe(daemon: Arc<Daemon>, params: SubscribeParams, pending: Pendin
         }
         return;
     };
-    let prepared = prepare(&daemon, session, &params).await;
-    let (snapshot, feed, watch) = match prepared {
-        Ok(parts) => parts,
+    let snapshot = match snapshot(&daemon, session, params.after_seq).await {
+        Ok(snapshot) => snapshot,
         Err(error) => {
             pending.reject(error).await;
             return;
         }
     };
     let Ok(sink) = pending.accept().await else { return };
-    let registry = Arc::clone(&daemon.registry);
-    let mut subscription = Subscription { session, sink, types: params.types, feed, registry };
+    let watch = snapshot.feed.watch();
+    let mut position = snapshot.here.clone();
+    position.deltas = params.deltas;
+    let subscription =
+        Subscription { session, sink, types: params.types, daemon, feed: Arc::clone(&snapshot.feed) };
     // An error means that the client has gone, or that the journal cannot be read; both end it.
-    let _ = subscription.run(*snapshot, params.after_seq, params.deltas, watch).await;
+    let _ = subscription.run(*snapshot, params.after_seq, position, watch).await;
 }
 
-async fn prepare(
+async fn snapshot(
     daemon: &Daemon,
     session: SessionId,
-    params: &SubscribeParams,
-) -> Result<(Box<Snapshot>, Arc<Feed>, watch::Receiver<u64>), ErrorObjectOwned> {
-    let (snapshot, feed) = daemon.registry.snapshot(session).await.map_err(wire)?;
-    if let Some(after) = params.after_seq
-        && after > snapshot.head
-    {
-        return Err(wire(SessionError::BeyondHead { head: snapshot.head }));
+    after: Option<Seq>,
+) -> Result<Box<Snapshot>, ErrorObjectOwned> {
+    let snapshot = daemon.registry.snapshot(session).await.map_err(wire)?;
+    match after {
+        Some(after) if after > snapshot.head => Err(wire(SessionError::BeyondHead { head: snapshot.head })),
+        _ => Ok(snapshot),
     }
-    let watch = feed.watch();
-    Ok((snapshot, feed, watch))
 }
 
 struct Subscription {
     session: SessionId,
     sink: SubscriptionSink,
     types: Option<Vec<String>>,
+    daemon: Arc<Daemon>,
     feed: Arc<Feed>,
-    registry: Arc<Registry>,
 }
 
 /// The subscription ends.
@@ -85,56 +84,48 @@ struct Over;
 
 impl Subscription {
     async fn run(
-        &mut self,
-        mut snapshot: Snapshot,
+        &self,
+        snapshot: Snapshot,
         after: Option<Seq>,
-        deltas: bool,
+        mut position: Position,
         mut watch: watch::Receiver<u64>,
     ) -> Result<(), Over> {
         if let Some(after) = after {
-            self.history(&snapshot, after, snapshot.head).await?;
+            self.history(&snapshot, after).await?;
         }
-        let mut position = Position::after(snapshot.head, deltas);
-        position.at_text(&snapshot.state.text);
-        self.feed.skip_status(&mut position);
+        let turn_id = snapshot.state.turn_id;
         let synced = Event {
-            body: EventBody::Synced { state: Some(Box::new(snapshot.state.clone())), sessions: None },
+            body: EventBody::Synced { state: Some(Box::new(snapshot.state)), sessions: None },
             session_id: Some(self.session),
             seq: Some(snapshot.head),
             at: None,
-            turn_id: snapshot.state.turn_id,
+            turn_id,
             origin: None,
         };
-        send(&self.sink, &crate::session::feed::WireEvent::new(&synced).json).await?;
+        // What else is in the snapshot keeps the journal's file open, which only a live session should.
+        drop((snapshot.reader, snapshot.blobs));
+        send(&self.sink, &WireEvent::new(&synced)).await?;
         loop {
             watch.borrow_and_update();
             let news = self.feed.news(&mut position);
             match news.events {
-                Some(events) => {
-                    for event in events {
-                        self.send_if_wanted(event.kind, &event.json).await?;
+                Some(events) => self.send_wanted(&events).await?,
+                None if news.gone => {}
+                None => match self.daemon.registry.snapshot(self.session).await {
+                    // A reader of now: the session may have been unloaded and loaded since this subscription began.
+                    Ok(snapshot) => {
+                        self.history(&snapshot, position.seq).await?;
+                        position.seq = snapshot.head;
+                        continue;
                     }
-                }
-                None => {
-                    // The session may have left memory since and come back: then only its present reader knows what was
-                    // journaled meanwhile. One that is gone has nothing more to tell than the old one knows.
-                    if let Ok((present, _)) = self.registry.snapshot(self.session).await {
-                        snapshot = *present;
-                    }
-                    self.history(&snapshot, position.seq, news.head).await?;
-                    position.seq = news.head;
-                    continue;
-                }
+                    Err(SessionError::Overloaded) => {}
+                    Err(_) => return Err(Over),
+                },
             }
-            for delta in news.deltas {
-                self.send_delta(&delta).await?;
-            }
-            for status in news.status {
-                self.send_status(&status).await?;
-            }
+            self.send_wanted(&news.deltas).await?;
+            self.send_wanted(&news.status).await?;
             if news.gone {
-                let event = crate::session::deleted_event(self.session);
-                return send(&self.sink, &crate::session::feed::WireEvent::new(&event).json).await;
+                return send(&self.sink, &WireEvent::new(&crate::session::deleted_event(self.session))).await;
             }
             tokio::select! {
                 changed = watch.changed() => changed.map_err(|_| Over)?,
@@ -143,9 +134,9 @@ impl Subscription {
         }
     }
 
-    /// Sends what the journal holds after `after`, up to `head`.
-    async fn history(&self, snapshot: &Snapshot, mut after: Seq, head: Seq) -> Result<(), Over> {
-        while after < head {
+    /// Sends what the journal holds after `after`, up to the snapshot's head.
+    async fn history(&self, snapshot: &Snapshot, mut after: Seq) -> Result<(), Over> {
+        while after < snapshot.head {
             let (events, read) =
                 events_after(self.session, &snapshot.reader, &snapshot.blobs, after).await.map_err(|error| {
                     tracing::warn!(session = %self.session, %error, "a subscription ends: its journal cannot be read");
@@ -154,30 +145,20 @@ impl Subscription {
             if read <= after {
                 return Ok(());
             }
-            for event in events.iter().filter(|event| event.seq <= head) {
-                self.send_if_wanted(event.kind, &event.json).await?;
-            }
+            let until = events.partition_point(|event| event.seq <= snapshot.head);
+            self.send_wanted(&events[..until]).await?;
             after = read;
         }
         Ok(())
     }
 
-    async fn send_if_wanted(&self, kind: &str, json: &str) -> Result<(), Over> {
-        match &self.types {
-            Some(types) if !types.iter().any(|wanted| wanted == kind) => Ok(()),
-            _ => send(&self.sink, json).await,
+    async fn send_wanted(&self, events: &[WireEvent]) -> Result<(), Over> {
+        for event in events {
+            if self.types.as_ref().is_none_or(|types| types.iter().any(|wanted| wanted == event.kind)) {
+                send(&self.sink, event).await?;
+            }
         }
-    }
-
-    async fn send_delta(&self, json: &str) -> Result<(), Over> {
-        let kind =
-            if json.starts_with(r#"{"type":"thinkingDelta""#) { "thinkingDelta" } else { "messageDelta" };
-        self.send_if_wanted(kind, json).await
-    }
-
-    async fn send_status(&self, json: &str) -> Result<(), Over> {
-        let kind = if json.starts_with(r#"{"type":"notice""#) { "notice" } else { "stateChanged" };
-        self.send_if_wanted(kind, json).await
+        Ok(())
     }
 }
 
@@ -189,13 +170,12 @@ async fn follow_daemon(
     let mut watch = feed.watch();
     let mut news = feed.synced();
     loop {
-        for json in &news.events {
-            let wanted = types.is_none_or(|types| {
-                json.starts_with(r#"{"type":"synced""#)
-                    || types.iter().any(|kind| json.starts_with(&format!(r#"{{"type":"{kind}""#)))
-            });
-            if wanted {
-                send(sink, json).await?;
+        for event in &news.events {
+            // `synced` tells that something was passed over, so it is never filtered.
+            if event.kind == "synced"
+                || types.is_none_or(|types| types.iter().any(|wanted| wanted == event.kind))
+            {
+                send(sink, event).await?;
             }
         }
         tokio::select! {
@@ -208,10 +188,7 @@ async fn follow_daemon(
 }
 
 /// Waits until the connection takes the event: the only place where a slow client is felt.
-async fn send(sink: &SubscriptionSink, json: &str) -> Result<(), Over> {
-    let raw = RawValue::from_string(json.to_owned()).map_err(|_| Over)?;
+async fn send(sink: &SubscriptionSink, event: &WireEvent) -> Result<(), Over> {
+    let raw = RawValue::from_string(event.json.to_string()).map_err(|_| Over)?;
     sink.send(raw).await.map_err(|_| Over)
 }
-
-#[cfg(test)]
-mod tests;

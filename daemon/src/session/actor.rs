@@ -3,7 +3,7 @@
 //! What takes time (the model, tools) runs as one [`Flight`] inside this task: dropping it ends it, a command is heard
 //! while it goes on, and nothing else of the daemon waits for it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,23 +21,22 @@ use super::command::{Command, Reply, Snapshot};
 use super::deps::Deps;
 use super::error::SessionError;
 use super::feed::Feed;
-use super::flight::{Berth, Flight, Landed};
+use super::flight::{Berth, Landed};
 use super::project::{row, view};
-use super::record::{Record, TurnParked};
-use super::state::{Fate, SessionState};
+use super::state::SessionState;
 use super::step::{Step, next_step};
-use crate::journal::{Durability, Journal, JournalReader};
+use crate::journal::{Journal, JournalReader};
 use crate::paths::markers::Markers;
 use crate::tool::{Prepared, ToolError};
 
 /// How long an idle session stays in memory.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long an interrupted call may take to end before it is dropped.
-const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// Told about changes that concern more than one session: lists, the count of what waits.
 pub trait Watcher: Send + Sync {
     fn changed(&self, row: Row, approvals: Vec<Approval>);
+    /// The session is no more. Told before the one who asked for it is.
+    fn deleted(&self, id: agentd_protocol::SessionId);
 }
 
 pub struct Session {
@@ -57,16 +56,20 @@ pub struct Session {
     /// Words that the next plan is named by, while a prompt that enters plan mode is being taken.
     pub(super) naming: Option<String>,
     pub(super) messages: super::request::MessageCache,
-    stop_at: Option<Instant>,
-    wait_until: Option<Instant>,
-    waiters: Vec<(TurnId, Reply<TurnWaitResult>)>,
+    /// The plan's file may lack the newest revision: a crash, or a failed write.
+    pub(super) plan_file_unsure: bool,
+    pub(super) stop_at: Option<Instant>,
+    pub(super) wait_until: Option<Instant>,
+    pub(super) waiters: Vec<(TurnId, Reply<TurnWaitResult>)>,
     /// The daemon is going down: no further step, but prompts still reach the inbox.
-    parked: bool,
-    parking: Vec<tokio::sync::oneshot::Sender<()>>,
+    pub(super) parked: bool,
+    pub(super) parking: Vec<tokio::sync::oneshot::Sender<()>>,
+    /// What the journal has not taken yet and nobody can make again: a model's answer, what a call has done.
+    pub(super) unrecorded: VecDeque<Landed>,
     /// A step could not be journaled; nothing is tried again before someone says something.
-    stalled: bool,
-    marked: bool,
-    deleted: bool,
+    pub(super) stalled: bool,
+    pub(super) marked: bool,
+    pub(super) deleted: bool,
 }
 
 /// Why a session's task ended.
@@ -114,11 +117,13 @@ impl Session {
             env,
             naming: None,
             messages: super::request::MessageCache::default(),
+            plan_file_unsure: marked,
             stop_at: None,
             wait_until: None,
             waiters: Vec::new(),
             parked: false,
             parking: Vec::new(),
+            unrecorded: VecDeque::new(),
             stalled: false,
             marked,
             deleted: false,
@@ -132,10 +137,12 @@ impl Session {
     /// # Errors
     /// The journal cannot be written.
     pub async fn recover(&mut self) -> Result<(), SessionError> {
+        if self.state.read_only.is_some() {
+            return Ok(());
+        }
         let records = super::recover::recover(&self.state);
-        self.commit(records, Durability::Synced).await?;
-        self.leave_unavailable_mode().await?;
-        self.finish_plan_write().await
+        self.commit(records).await?;
+        self.leave_unavailable_mode().await
     }
 
     /// Serves `commands` until the session is idle, parked or deleted.
@@ -156,19 +163,21 @@ impl Session {
                 }
                 Woken::Command(None) | Woken::Leave => return Ended::Left,
                 Woken::Landed(landed) => self.land(landed).await,
-                Woken::Timer => self.wait_until = None,
+                Woken::Timer => {}
                 Woken::Grace => self.drop_flight().await,
-                Woken::Idle => return Ended::Idle,
+                Woken::Idle => {
+                    self.waiters.retain(|(_, reply)| !reply.is_closed());
+                    // Opened anew, a read-only session may have become whole; who waits for it asks again.
+                    if self.waiters.is_empty() || self.state.read_only.is_some() {
+                        return Ended::Idle;
+                    }
+                }
             }
         }
     }
 
     async fn wait(&mut self, commands: &mut mpsc::Receiver<Command>) -> Woken {
-        let can_idle = self.flight.is_free()
-            && self.wait_until.is_none()
-            && self.waiters.is_empty()
-            && self.state.is_idle()
-            && !self.parked;
+        let can_idle = self.flight.is_free() && !self.parked && next_step(&self.state) == Step::Idle;
         let idle_at = Instant::now() + IDLE;
         let timer = self.wait_until;
         let grace = self.stop_at;
@@ -194,9 +203,17 @@ impl Session {
     /// Takes steps until something has to be waited for.
     async fn drive(&mut self) {
         while self.flight.is_free() && !self.parked && !self.stalled && !self.deleted {
+            if !self.unrecorded.is_empty() {
+                let recorded = self.record_landed().await;
+                self.put_off(recorded);
+                continue;
+            }
             let result = match next_step(&self.state) {
                 Step::Idle => {
-                    self.unmark().await;
+                    // A read-only session does nothing either, but the next start has to look at what it left open.
+                    if self.state.is_idle() {
+                        self.unmark().await;
+                    }
                     return;
                 }
                 Step::Await => {
@@ -204,11 +221,13 @@ impl Session {
                     self.prepared.clear();
                     return;
                 }
-                Step::Busy => return,
+                Step::Busy => match super::recover::recover(&self.state) {
+                    // Nothing is in flight, so what the journal says is running was lost, as in a crash.
+                    lost if !lost.is_empty() => self.commit(lost).await,
+                    _ => return,
+                },
                 Step::WaitUntil(at) => {
-                    let wait = at.unix_ms() - self.deps.clock.now().unix_ms();
-                    if wait > 0 {
-                        self.wait_until = Some(Instant::now() + Duration::from_millis(wait.unsigned_abs()));
+                    if !self.pause_is_over(at) {
                         return;
                     }
                     self.start_sample(None).await
@@ -219,12 +238,25 @@ impl Session {
                 Step::Run(calls) => self.run_or_prepare(calls).await,
                 Step::Finish(ending) => self.finish_turn(ending).await,
             };
-            if let Err(error) = result {
-                // The journal or a blob could not be written, and a notice has said so.
-                tracing::warn!(session = %self.state.id(), %error, "a step was put off");
-                self.stalled = true;
-            }
+            self.put_off(result);
         }
+    }
+
+    /// The journal or a blob could not be written, and a notice has said so.
+    pub(super) fn put_off(&mut self, result: Result<(), SessionError>) {
+        if let Err(error) = result {
+            tracing::warn!(session = %self.state.id(), %error, "a step was put off");
+            self.stalled = true;
+        }
+    }
+
+    /// A pause is measured by the wall clock once, so that a restart keeps it, and then by a clock that does not jump.
+    fn pause_is_over(&mut self, at: agentd_protocol::Timestamp) -> bool {
+        let until = *self.wait_until.get_or_insert_with(|| {
+            let wait = at.unix_ms().saturating_sub(self.deps.clock.now().unix_ms()).max(0);
+            Instant::now() + Duration::from_millis(wait.unsigned_abs())
+        });
+        until <= Instant::now()
     }
 
     async fn handle(&mut self, command: Command) {
@@ -287,10 +319,10 @@ impl Session {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let state = view(&self.state, self.feed.text_so_far());
-
         Snapshot {
-            state,
+            state: view(&self.state, self.feed.text_so_far()),
+            feed: Arc::clone(&self.feed),
+            here: self.feed.here(),
             head: self.state.head,
             reader: self.reader.clone(),
             blobs: self.journal.blobs().clone(),
@@ -304,98 +336,6 @@ impl Session {
     pub(super) fn row_changed(&self) {
         self.watcher.changed(row(&self.state), self.approvals());
     }
-
-    // ---- waiting for turns ----
-
-    async fn wait_turn(&mut self, turn: TurnId, reply: Reply<TurnWaitResult>) {
-        let mut wanted = turn;
-        loop {
-            match self.state.prompts.get(&wanted).map(|prompt| prompt.fate.clone()) {
-                None => {
-                    let _ = reply.send(Err(SessionError::NotFound("turn")));
-                    return;
-                }
-                Some(Fate::Taken { turn }) if turn != wanted => wanted = turn,
-                Some(Fate::Waiting | Fate::Taken { .. }) => {
-                    self.waiters.retain(|(_, reply)| !reply.is_closed());
-                    if self.waiters.len() >= 1024 {
-                        let _ = reply.send(Err(SessionError::Overloaded));
-                    } else {
-                        self.waiters.push((wanted, reply));
-                    }
-                    return;
-                }
-                Some(fate) => {
-                    let _ = reply.send(self.turn_result(&fate).await);
-                    return;
-                }
-            }
-        }
-    }
-
-    async fn turn_result(&self, fate: &Fate) -> Result<TurnWaitResult, SessionError> {
-        let empty = |outcome| TurnWaitResult {
-            outcome,
-            text: String::new(),
-            error: None,
-            usage: agentd_protocol::turn::Usage::default(),
-            denials: Vec::new(),
-        };
-        let Fate::Finished { record, answer } = fate else {
-            return Ok(empty(match fate {
-                Fate::Command => agentd_protocol::turn::Outcome::Finished,
-                _ => agentd_protocol::turn::Outcome::Withdrawn,
-            }));
-        };
-        let Record::TurnFinished(finished) = self.record_at(*record).await? else {
-            return Err(super::commit::storage("a turn's end cannot be read back".into()));
-        };
-        let text = match answer {
-            Some(place) => self.answer_text(*place).await?,
-            None => String::new(),
-        };
-        Ok(TurnWaitResult {
-            text,
-            error: finished.error,
-            usage: finished.usage,
-            denials: finished.denials,
-            ..empty(finished.outcome)
-        })
-    }
-
-    async fn answer_text(&self, place: crate::journal::RecordRef) -> Result<String, SessionError> {
-        let mut record = self.record_at(place).await?;
-        super::history::inline_blobs(&mut record, self.journal.blobs()).await;
-        Ok(match record {
-            Record::Replied(replied) => match replied.text {
-                super::record::Body::Inline(text) => text,
-                super::record::Body::Blob { head, .. } => head,
-            },
-            _ => String::new(),
-        })
-    }
-
-    /// Answers those who wait for `turn`, or for a prompt that will have none.
-    pub(super) async fn wake_waiters(&mut self) {
-        let (ready, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.waiters).into_iter().partition(|(turn, _)| {
-                self.state
-                    .prompts
-                    .get(turn)
-                    .is_none_or(|prompt| !matches!(prompt.fate, Fate::Waiting | Fate::Taken { .. }))
-            });
-        self.waiters = waiting;
-        for (turn, reply) in ready {
-            let fate = self.state.prompts.get(&turn).map(|prompt| prompt.fate.clone());
-            let answer = match fate {
-                Some(fate) => self.turn_result(&fate).await,
-                None => Err(SessionError::NotFound("turn")),
-            };
-            let _ = reply.send(answer);
-        }
-    }
-
-    // ---- markers ----
 
     /// Says on disk that this session is not idle, before the commit that makes it so.
     pub(super) async fn mark(&mut self) -> Result<(), SessionError> {
@@ -411,7 +351,7 @@ impl Session {
         Ok(())
     }
 
-    async fn unmark(&mut self) {
+    pub(super) async fn unmark(&mut self) {
         if !self.marked {
             return;
         }
@@ -423,99 +363,6 @@ impl Session {
         }
     }
 
-    // ---- stopping ----
-
-    /// What runs for the turn is told to end; after a grace it is dropped.
-    pub(super) fn stop_running(&mut self) {
-        self.turn_token.cancel();
-        self.stop_at = Some(Instant::now() + STOP_GRACE);
-    }
-
-    /// A pause that nobody waits for any more.
-    pub(super) fn wake_timer(&mut self) {
-        self.wait_until = None;
-    }
-
-    pub(super) fn stopped_running(&mut self) {
-        self.stop_at = None;
-    }
-
-    async fn drop_flight(&mut self) {
-        self.stop_at = None;
-        if let Some(Flight::Run { .. }) = self.flight.get().take()
-            && let Err(error) = self.abandon_running().await
-        {
-            tracing::warn!(session = %self.state.id(), %error, "interrupted calls were not recorded");
-            self.stalled = true;
-        }
-    }
-
-    async fn park(&mut self, reply: tokio::sync::oneshot::Sender<()>) {
-        self.parked = true;
-        self.parking.push(reply);
-        match self.flight.get() {
-            Some(Flight::Sample { .. }) => {
-                self.flight.clear();
-                let cut = self.cut_sample(super::turn::Cut::Parked).await;
-                if let Err(error) = cut {
-                    tracing::warn!(session = %self.state.id(), %error, "a parked answer was not kept");
-                }
-            }
-            Some(Flight::Prepare { .. }) => self.flight.clear(),
-            Some(Flight::Run { effects: false, .. }) => self.stop_running(),
-            // Calls with effects get the time that the shutdown gives them.
-            Some(Flight::Run { .. }) | None => {}
-        }
-    }
-
-    async fn finish_parking(&mut self) {
-        let running =
-            self.state.turn.as_ref().filter(|_| !super::step::only_waits(&self.state)).map(|turn| turn.id);
-        if let Some(turn_id) = running
-            && let Err(error) = self.commit(vec![TurnParked { turn_id }.into()], Durability::Written).await
-        {
-            tracing::warn!(session = %self.state.id(), %error, "a turn was not parked");
-        }
-        if let Err(error) = self.journal.sync().await {
-            tracing::warn!(session = %self.state.id(), %error, "the journal was not synced");
-        }
-        for reply in std::mem::take(&mut self.parking) {
-            let _ = reply.send(());
-        }
-    }
-
-    async fn delete(&mut self) -> Result<(), SessionError> {
-        self.turn_token.cancel();
-        // Dropping a flight ends its processes: their lifeline closes.
-        self.flight.clear();
-        let id = self.state.id();
-        self.deps
-            .journals
-            .remove_session(self.deps.paths.session_dir(id))
-            .await
-            .map_err(|error| super::commit::storage(format!("{error:#}")))?;
-        let paths = Arc::clone(&self.deps.paths);
-        let plans = self.state.plan_files.clone();
-        super::blocking(move || {
-            for path in plans {
-                if let Err(error) = paths.remove_plan(&path) {
-                    tracing::warn!(%error, "a plan file was left behind");
-                }
-            }
-            if let Err(error) = paths.remove_scratch(id) {
-                tracing::warn!(%error, "temporary files were left behind");
-            }
-        })
-        .await;
-        self.unmark().await;
-        self.deleted = true;
-        self.feed.close();
-        for (_, reply) in self.waiters.drain(..) {
-            let _ = reply.send(Err(SessionError::NotFound("session")));
-        }
-        Ok(())
-    }
-
     /// Something that clients should know now and that no record tells.
     pub(super) fn say(&self, code: &str, text: &str) {
         self.feed.notice(code, text, self.state.id());
@@ -523,24 +370,50 @@ impl Session {
 
     async fn land(&mut self, landed: Landed) {
         let result = match landed {
-            Landed::Sampled { message, result } => {
+            Landed::Sampled { .. } => {
                 self.flight.clear();
-                self.sampled(message, *result).await
+                self.unrecorded.push_back(landed);
+                self.record_landed().await
             }
+            Landed::Ran { .. } => {
+                self.unrecorded.push_back(landed);
+                self.record_landed().await
+            }
+            // If the journal does not take the verdicts, the calls are prepared and judged anew.
             Landed::Prepared { purpose, calls } => {
                 self.flight.clear();
                 self.calls_prepared(purpose, calls).await
             }
-            Landed::Ran { call, output } => self.ran(call, output).await,
             Landed::AllRan => {
                 self.flight.clear();
                 self.stopped_running();
                 Ok(())
             }
         };
-        if let Err(error) = result {
-            tracing::warn!(session = %self.state.id(), %error, "a result was not recorded");
-            self.stalled = true;
+        self.put_off(result);
+    }
+
+    /// Records what has landed, in order; what the journal does not take stays.
+    pub(super) async fn record_landed(&mut self) -> Result<(), SessionError> {
+        while let Some(landed) = self.unrecorded.pop_front() {
+            let recorded = match &landed {
+                Landed::Sampled { message, result } => self.sampled(message, result).await,
+                Landed::Ran { call, output } => self.ran(call, output).await,
+                Landed::Prepared { .. } | Landed::AllRan => Ok(()),
+            };
+            if let Err(error) = recorded {
+                self.unrecorded.push_front(landed);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up what the journal refuses again and again, so that an interrupt can end the turn.
+    pub(super) async fn record_or_drop_landed(&mut self) {
+        if let Err(error) = self.record_landed().await {
+            tracing::warn!(session = %self.state.id(), %error, "a result was lost");
+            self.unrecorded.clear();
         }
     }
 }

@@ -16,9 +16,8 @@ use super::error::SessionError;
 use super::record::{
     ApprovalResolved, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanWritten, Record, Source,
 };
-use super::state::{Call, Pending};
+use super::state::{Call, Pending, Settled};
 use crate::context;
-use crate::journal::Durability;
 
 impl Session {
     pub(super) async fn respond(
@@ -44,6 +43,7 @@ impl Session {
             ),
             AnswerError::Stale(approval) => SessionError::Stale(approval),
         })?;
+        self.check_plan_is_shown(&pending, answer.choice)?;
         let Some(call) = self.state.call(&pending.call).cloned() else {
             return Err(SessionError::NotFound("call"));
         };
@@ -60,23 +60,35 @@ impl Session {
 
     /// The winner repeating itself is told again that it won; anyone else learns who did.
     fn late_answer(&self, answer: &RespondParams, caller: &Caller) -> Result<RespondResult, SessionError> {
-        let settled = self
-            .state
-            .settled
-            .iter()
-            .rev()
-            .find(|settled| settled.approval_id == answer.approval_id)
-            .ok_or(SessionError::NotFound("approval"))?;
-        let same_client =
-            settled.by.principal == caller.by.principal && settled.by.client == caller.by.client;
+        let settled = self.settled(&answer.approval_id).ok_or(SessionError::NotFound("approval"))?;
         if settled.resolution == Resolution::Answered
             && settled.choice == Some(answer.choice)
             && settled.digest == answer.digest
-            && same_client
+            && settled.by == caller.by
         {
             return Ok(RespondResult { status: "accepted".into(), mode_now: self.state.mode });
         }
         Err(SessionError::ApprovalSettled(Box::new(settled.clone())))
+    }
+
+    fn settled(&self, id: &ApprovalId) -> Option<&Settled> {
+        self.state.settled.iter().rev().find(|settled| settled.approval_id == *id)
+    }
+
+    /// A file that was emptied, or grew too long to be shown, makes no new revision of the approval; the old one must
+    /// not be carried out as if nothing had happened.
+    fn check_plan_is_shown(&self, pending: &Pending, choice: ChoiceId) -> Result<(), SessionError> {
+        let Subject::Plan { plan: shown } = &pending.approval.subject else { return Ok(()) };
+        let newest = self.state.plan.as_ref().and_then(|plan| plan.revision);
+        if choice == ChoiceId::KeepPlanning || newest == Some(shown.revision) {
+            return Ok(());
+        }
+        Err(SessionError::Conflict(format!(
+            "the plan file {} was changed and can no longer be approved: it is empty or over {} KiB; mend it, or answer \
+             keepPlanning",
+            shown.path,
+            super::calls::MAX_PRESENTED / 1024
+        )))
     }
 
     fn resolved(&self, pending: &Pending, answer: &RespondParams, caller: &Caller) -> Record {
@@ -104,7 +116,7 @@ impl Session {
         }
         // What a call would touch is resolved anew before it runs.
         self.prepared.clear();
-        self.commit(records, Durability::Synced).await
+        self.commit(records).await
     }
 
     async fn answer_question(
@@ -121,7 +133,7 @@ impl Session {
         };
         let result = self.result(&call.id, ToolStatus::Ok, None, text).await?;
         let records = vec![self.resolved(pending, &answer, caller), result];
-        self.commit(records, Durability::Synced).await
+        self.commit(records).await
     }
 
     async fn answer_plan(
@@ -170,11 +182,9 @@ impl Session {
             self.deps.policy.mode_available(mode).map_err(SessionError::Refused)?;
             records.extend(self.execution(call, &answer, &content, revision, mode, caller).await?);
         }
-        let write_back = answer.edited_plan.is_some();
-        let path = self.state.plan.as_ref().map(|plan| plan.path.clone());
-        self.commit(records, Durability::Synced).await?;
-        if let (true, Some(path)) = (write_back, path) {
-            self.write_plan_file(path, content).await?;
+        self.commit(records).await?;
+        if answer.edited_plan.is_some() {
+            self.save_plan_file(content).await;
         }
         Ok(())
     }
@@ -225,16 +235,14 @@ impl Session {
         }
         match self.state.pending(id) {
             Some(pending) => Ok((Approval::clone(&pending.approval), super::project::row(&self.state))),
-            None => Err(self
-                .state
-                .settled
-                .iter()
-                .rev()
-                .find(|settled| settled.approval_id == *id)
-                .map_or(SessionError::NotFound("approval"), |settled| {
-                    SessionError::ApprovalSettled(Box::new(settled.clone()))
-                })),
+            None => Err(self.not_pending(id)),
         }
+    }
+
+    fn not_pending(&self, id: &ApprovalId) -> SessionError {
+        self.settled(id).map_or(SessionError::NotFound("approval"), |settled| {
+            SessionError::ApprovalSettled(Box::new(settled.clone()))
+        })
     }
 
     /// A prompt that answers an approval: feedback or a free answer, never approval.
@@ -244,9 +252,7 @@ impl Session {
         text: String,
         caller: &Caller,
     ) -> Result<(), SessionError> {
-        let Some(pending) = self.state.pending(id) else {
-            return Err(SessionError::NotFound("approval"));
-        };
+        let Some(pending) = self.state.pending(id) else { return Err(self.not_pending(id)) };
         let approval = Arc::clone(&pending.approval);
         let (choice, revision) = match &approval.subject {
             Subject::Tool { .. } => (ChoiceId::Deny, None),

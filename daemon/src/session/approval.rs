@@ -14,6 +14,7 @@ use agentd_protocol::mode::Mode;
 use agentd_protocol::permission::Confinement;
 use agentd_protocol::time::Timestamp;
 
+use super::calls::MAX_PRESENTED;
 use super::record::{ApprovalResolved, Record};
 use super::state::{Pending, SessionState};
 use crate::ids::{ApprovalId, CallId, Digest, SessionId, digest_of};
@@ -41,7 +42,7 @@ impl Frame {
         title: String,
         choices: Vec<Choice>,
     ) -> Approval {
-        let digest = digest_of_shown(&subject, &choices);
+        let digest = digest_of_shown(&subject, &title, &choices);
         Approval {
             approval_id: id.unwrap_or_else(|| ApprovalId::generate(self.session)),
             subject,
@@ -100,9 +101,9 @@ fn choice(id: ChoiceId, label: &str, mode_after: Mode) -> Choice {
 }
 
 /// Binds an answer to all that was shown: tool, input, folder, effects, confinement, or the plan's very bytes.
-fn digest_of_shown(subject: &Subject, choices: &[Choice]) -> Digest {
+fn digest_of_shown(subject: &Subject, title: &str, choices: &[Choice]) -> Digest {
     // Serialising plain data with string keys cannot fail; an empty text would still only make answers stale.
-    let shown = serde_json::to_vec(&(subject, choices)).unwrap_or_default();
+    let shown = serde_json::to_vec(&(subject, title, choices)).unwrap_or_default();
     digest_of(&shown)
 }
 
@@ -194,6 +195,14 @@ pub fn check_answer(pending: &Pending, answer: &RespondParams, actor: Actor) -> 
         && plan.trim().is_empty()
     {
         return invalid("editedPlan", "an empty plan cannot be carried out".into());
+    }
+    if let Some(plan) = &answer.edited_plan
+        && plan.len() > MAX_PRESENTED
+    {
+        return invalid(
+            "editedPlan",
+            format!("a plan that is approved has at most {} KiB", MAX_PRESENTED / 1024),
+        );
     }
     match &approval.subject {
         Subject::Plan { plan } => {
@@ -362,5 +371,65 @@ mod tests {
             check_answer(&shown, &plan_again, Actor::Person),
             Err(AnswerError::Invalid { field: "mode", .. })
         ));
+    }
+
+    #[test]
+    fn the_digest_binds_everything_that_is_shown() {
+        let call = CallId::generate(SessionId::generate());
+        let subject = || ToolSubject {
+            call_id: call.clone(),
+            tool: "run_shell".into(),
+            input: serde_json::json!({ "command": "ls" }),
+            cwd: "/w".into(),
+            effects: vec!["run in /w".into()],
+            confinement: Some("workspace".into()),
+            reason: "table.ask".into(),
+            diff: Some("+a".into()),
+        };
+        let digest = |change: &dyn Fn(&mut ToolSubject)| {
+            let mut changed = subject();
+            change(&mut changed);
+            frame().tool(changed, "run ls".into()).digest
+        };
+        let shown = digest(&|_| {});
+        assert_eq!(shown, digest(&|_| {}), "the same is the same again");
+        let changes: [&dyn Fn(&mut ToolSubject); 7] = [
+            &|s| s.tool = "write_file".into(),
+            &|s| s.input = serde_json::json!({ "command": "ls " }),
+            &|s| s.cwd = "/".into(),
+            &|s| s.effects.push("write /w/a".into()),
+            &|s| s.confinement = Some("off".into()),
+            &|s| s.reason = "critical".into(),
+            &|s| s.diff = None,
+        ];
+        for change in changes {
+            assert_ne!(digest(change), shown);
+        }
+        assert_ne!(frame().tool(subject(), "run rm".into()).digest, shown, "the title");
+        let other_mode = Frame { mode: Mode::Default, ..frame() };
+        assert_ne!(other_mode.tool(subject(), "run ls".into()).digest, shown, "the mode that follows");
+
+        let modes = PlanModes { manual: Mode::Default };
+        let plan_digest = |subject: PlanSubject| frame().plan(None, subject, modes).digest;
+        let shown = plan_digest(plan("one"));
+        let with_diff = PlanSubject { diff: Some("+x".into()), ..plan("one") };
+        let elsewhere = PlanSubject { path: "/q.md".into(), ..plan("one") };
+        for other in [plan("two"), with_diff, elsewhere, PlanSubject { cycle: 2, ..plan("one") }] {
+            assert_ne!(plan_digest(other), shown);
+        }
+    }
+
+    #[test]
+    fn an_edited_plan_must_be_one_that_could_be_shown() {
+        let shown = pending(frame().plan(None, plan("one"), PlanModes { manual: Mode::Default }));
+        for (edited, fits) in [
+            (" \n".to_owned(), false),
+            ("x".repeat(MAX_PRESENTED), true),
+            ("x".repeat(MAX_PRESENTED + 1), false),
+        ] {
+            let mut good = answer(&shown.approval, ChoiceId::Execute);
+            good.edited_plan = Some(edited);
+            assert_eq!(check_answer(&shown, &good, Actor::Person).is_ok(), fits);
+        }
     }
 }

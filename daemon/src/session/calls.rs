@@ -13,13 +13,12 @@ use futures_util::stream::FuturesOrdered;
 use super::actor::Session;
 use super::approval::{Frame, PlanModes, confinement_word, effect_lines};
 use super::error::SessionError;
-use super::flight::{Flight, PreparedCalls, Purpose, contained};
+use super::flight::{Flight, PreparedCalls, Purpose, contained, contained_prepare};
 use super::record::{
     ApprovalRequested, CallFinished, CallInput, CallJudged, CallStarted, FileChanged, Json, Record,
 };
 use super::state::{Call, CallState};
 use crate::context;
-use crate::journal::Durability;
 use crate::permission::{self, Answer, Places, Query, Verdict};
 use crate::tool::{Output, Prepared, Request, RunContext, Scene, ToolError, Work};
 use crate::workspace::is_still_there;
@@ -72,11 +71,7 @@ impl Session {
                                 Err(ToolError(context::folder_gone(&scene.cwd)))
                             }
                             (Some(tool), Ok(arguments)) => {
-                                // A tool that panics must not leave its call proposed: it would be judged for ever.
-                                let prepared =
-                                    std::panic::AssertUnwindSafe(|| tool.prepare(&arguments, &scene));
-                                std::panic::catch_unwind(prepared)
-                                    .unwrap_or_else(|_| Err(ToolError(context::INTERNAL_FAULT.into())))
+                                contained_prepare(&name, || tool.prepare(&arguments, &scene))
                             }
                         };
                         (id, result)
@@ -84,7 +79,7 @@ impl Session {
                     .collect::<PreparedCalls>()
             })
             .await;
-            // The runtime is going down; the calls stay proposed.
+            // No tool can panic past `contained_prepare`: the runtime is going down, and the calls stay as they are.
             outcome.unwrap_or_default()
         };
         self.flight.board(Flight::Prepare { purpose, future: future.boxed() });
@@ -177,10 +172,7 @@ impl Session {
                 (Judged::Ask(verdict), _) => records.extend(self.ask(&call, &prepared, &verdict).await?),
             }
         }
-        let asks = records.iter().any(|record| matches!(record, Record::ApprovalRequested(_)));
-        // An approval is on disk before anyone sees it.
-        let durability = if asks { Durability::Synced } else { Durability::Written };
-        self.commit(records, durability).await
+        self.commit(records).await
     }
 
     fn judged(&self, id: &CallId, verdict: &Verdict) -> Record {
@@ -339,13 +331,19 @@ impl Session {
                 (_, Work::Refuse(error)) => {
                     records.push(self.error_result(&id, "call.invalid", &error.0).await?);
                 }
+                (Judged::Allowed(verdict), _)
+                    if shown.as_ref().is_some_and(|shown| !confined_as_shown(shown, &verdict)) =>
+                {
+                    let text = context::CHANGED_SINCE_SHOWN;
+                    records.push(self.error_result(&id, "approval.changed", text).await?);
+                }
                 (Judged::Allowed(verdict), _) => ready.push((call, prepared, verdict)),
                 // The mode was narrowed between the two judgements.
                 (Judged::Ask(verdict), _) => records.extend(self.ask(&call, &prepared, &verdict).await?),
             }
         }
         if let [(_, Prepared { work: Work::Ask(_), .. }, _)] = &ready[..] {
-            self.commit(records, Durability::Synced).await?;
+            self.commit(records).await?;
             let Some((call, prepared, _)) = ready.pop() else { return Ok(()) };
             let Work::Ask(request) = prepared.work else { return Ok(()) };
             return self.carry_out(&call, request).await;
@@ -354,9 +352,7 @@ impl Session {
         for (call, _, _) in &ready {
             records.push(CallStarted { call_id: call.id.clone(), effects }.into());
         }
-        // A started effect is on disk before it starts: it is never run twice.
-        let durability = if effects { Durability::Synced } else { Durability::Written };
-        self.commit(records, durability).await?;
+        self.commit(records).await?;
         self.launch(ready, effects);
         Ok(())
     }
@@ -376,7 +372,7 @@ impl Session {
         }
     }
 
-    pub(super) async fn ran(&mut self, call_id: CallId, output: Output) -> Result<(), SessionError> {
+    pub(super) async fn ran(&mut self, call_id: &CallId, output: &Output) -> Result<(), SessionError> {
         let interrupted = self.turn_token.is_cancelled();
         let mut records: Vec<Record> = Vec::new();
         for change in &output.changes {
@@ -397,22 +393,22 @@ impl Session {
             (_, true) => ToolStatus::Error,
             (_, false) => ToolStatus::Ok,
         };
-        let diff = match output.diff {
-            Some(diff) => Some(self.body(diff).await?),
+        let diff = match &output.diff {
+            Some(diff) => Some(self.body(diff.clone()).await?),
             None => None,
         };
         records.push(
             CallFinished {
-                call_id,
+                call_id: call_id.clone(),
                 status,
                 reason: (status == ToolStatus::Interrupted).then(|| "turn.interrupted".into()),
                 content: self.body(context::mark_untrusted(&output.content).into_owned()).await?,
                 diff,
-                reads: output.reads,
+                reads: output.reads.clone(),
             }
             .into(),
         );
-        self.commit(records, Durability::Written).await
+        self.commit(records).await
     }
 
     /// Running calls that did not end in time: dropping them ended their processes.
@@ -430,7 +426,7 @@ impl Session {
             let text = context::call_interrupted(context::Interruption::Person).into();
             records.push(self.result(&id, ToolStatus::Interrupted, Some("turn.interrupted"), text).await?);
         }
-        self.commit(records, Durability::Written).await
+        self.commit(records).await
     }
 
     // ---- after a mode change ----
@@ -481,7 +477,15 @@ impl Session {
                 Judged::Ask(_) => {}
             }
         }
-        self.commit(records, Durability::Synced).await
+        self.commit(records).await
+    }
+}
+
+/// Whether a call would run in the confinement that the person saw: nobody approved a wider one.
+fn confined_as_shown(approval: &Approval, verdict: &Verdict) -> bool {
+    match &approval.subject {
+        Subject::Tool { tool } => tool.confinement.as_deref() == verdict.confinement.map(confinement_word),
+        Subject::Plan { .. } | Subject::Question { .. } => false,
     }
 }
 

@@ -1,5 +1,7 @@
 //! What others may ask of a session's task. Every command carries its own way to answer.
 
+use std::sync::Arc;
+
 use agentd_protocol::approval::{Approval, By, RespondParams, RespondResult};
 use agentd_protocol::initialize::Actor;
 use agentd_protocol::plan::PlanGetResult;
@@ -11,6 +13,7 @@ use agentd_protocol::{ApprovalId, Mode, Seq, TurnId};
 use tokio::sync::oneshot;
 
 use super::error::SessionError;
+use super::feed::{Feed, Position};
 use crate::journal::{Blobs, JournalReader};
 
 pub type Reply<T> = oneshot::Sender<Result<T, SessionError>>;
@@ -99,6 +102,9 @@ pub enum Command {
 /// A consistent cut through a session: its state, and where to read on.
 pub struct Snapshot {
     pub state: State,
+    pub feed: Arc<Feed>,
+    /// The place of who has read all that `state` tells.
+    pub here: Position,
     pub head: Seq,
     pub reader: JournalReader,
     pub blobs: Blobs,

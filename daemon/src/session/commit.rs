@@ -14,15 +14,12 @@ use crate::journal::{self, AppendError, Durability};
 const BLOB_ENDS: usize = 2_000;
 
 impl Session {
-    /// Journals `records` as one commit, folds them in, publishes their events. Whole or not at all.
+    /// Journals `records` as one commit, folds them in, publishes their events. Whole or not at all. What the records
+    /// are says whether they are on the disk when this returns: see [`is_sync_point`].
     ///
     /// # Errors
     /// The journal did not take them; nothing has changed in memory.
-    pub(super) async fn commit(
-        &mut self,
-        records: Vec<Record>,
-        durability: Durability,
-    ) -> Result<(), SessionError> {
+    pub(super) async fn commit(&mut self, records: Vec<Record>) -> Result<(), SessionError> {
         if records.is_empty() {
             return Ok(());
         }
@@ -33,9 +30,14 @@ impl Session {
         let turn = self.turn_of(&records);
         let raw = records.iter().map(|record| record.to_raw(turn)).collect();
         let expected = Seq(self.state.head.0 + 1);
+        let durability =
+            if records.iter().any(is_sync_point) { Durability::Synced } else { Durability::Written };
         let appended = match self.journal.append(expected, at, raw, durability).await {
             Ok(appended) => appended,
-            Err(error) => return Err(self.append_failed(error)),
+            Err(error) => {
+                self.remove_new_plans(&records).await;
+                return Err(self.append_failed(error));
+            }
         };
         let mut events = Vec::new();
         let mut text_done = false;
@@ -51,6 +53,17 @@ impl Session {
         self.feed.publish(appended.last, events, text_done, Some(&status));
         self.row_changed();
         Ok(())
+    }
+
+    /// A plan's file is made before the plan is journaled; one that is not journaled belongs to nobody.
+    async fn remove_new_plans(&self, records: &[Record]) {
+        for record in records {
+            let Record::PlanEntered(entered) = record else { continue };
+            let (paths, path) = (std::sync::Arc::clone(&self.deps.paths), entered.path.clone());
+            if let Err(error) = super::blocking(move || paths.remove_plan(&path)).await {
+                tracing::warn!(session = %self.state.id(), %error, "an empty plan file was left behind");
+            }
+        }
     }
 
     /// The turn that a commit belongs to: the one it starts, else the one that runs.
@@ -160,6 +173,44 @@ impl Session {
                 Err(storage("a journaled record cannot be read back".into()))
             }
         }
+    }
+}
+
+/// Whether a record has to survive a power cut before anyone acts on it: what people said or are asked, what may run from
+/// now on, an effect that is about to happen, the end of a turn. The rest costs at most an answer of the model.
+fn is_sync_point(record: &Record) -> bool {
+    match record {
+        Record::ModeChanged(_)
+        | Record::PlanEntered(_)
+        | Record::PlanWritten(_)
+        | Record::PlanApproved(_)
+        | Record::PlanRejected(_)
+        | Record::PlanRecovered(_)
+        | Record::InboxAdded(_)
+        | Record::InboxWithdrawn(_)
+        | Record::CommandRun(_)
+        | Record::TurnResumed(_)
+        | Record::TurnStopping(_)
+        | Record::TurnFinished(_)
+        | Record::ContextReset(_)
+        | Record::ApprovalRequested(_)
+        | Record::ApprovalChanged(_)
+        | Record::ApprovalResolved(_) => true,
+        // A started effect is on disk before it starts: it is never run twice.
+        Record::CallStarted(started) => started.effects,
+        Record::Created(_)
+        | Record::TitleChanged(_)
+        | Record::InboxTaken(_)
+        | Record::TurnStarted(_)
+        | Record::TurnParked(_)
+        | Record::ContextAdded(_)
+        | Record::SampleStarted(_)
+        | Record::SampleFailed(_)
+        | Record::Replied(_)
+        | Record::CallProposed(_)
+        | Record::CallJudged(_)
+        | Record::CallFinished(_)
+        | Record::FileChanged(_) => false,
     }
 }
 

@@ -95,13 +95,64 @@ pub async fn create(
     let folder_name = cwd.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let handle = words::handle_from(title.as_deref().unwrap_or(&folder_name), &mut words::random_noun);
 
+    let asked = Asked { handle, title, cwd, mode: wanted, model: choice, env, params, caller };
     let dir = deps.paths.session_dir(id);
-    let mut journal = deps.journals.create(&dir).await.map_err(|error| match error {
+    let mut journal = match deps.journals.create(&dir).await {
+        Err(JournalError::Exists { .. }) if never_begun(deps, id).await => {
+            discard(deps, id).await;
+            deps.journals.create(&dir).await
+        }
+        other => other,
+    }
+    .map_err(|error| match error {
         JournalError::Exists { .. } => CreateError::Exists,
         error => storage(format!("{:#}", anyhow::Error::new(error))).into(),
     })?;
-    let stored_env = deps.paths.clone();
-    blocking(move || stored_env.write_session_env(id, &env))
+    match begin(deps, id, asked, &mut journal).await {
+        Ok(state) => Ok((state, journal)),
+        Err(error) => {
+            // Half a session would keep its id from being used again.
+            drop(journal);
+            discard(deps, id).await;
+            Err(error.into())
+        }
+    }
+}
+
+/// A new session's parameters, checked.
+struct Asked<'a> {
+    handle: String,
+    title: Option<String>,
+    cwd: PathBuf,
+    mode: Mode,
+    model: agentd_protocol::session::ModelInfo,
+    env: std::collections::BTreeMap<String, String>,
+    params: &'a NewParams,
+    caller: &'a Caller,
+}
+
+/// Whether the daemon died between making the session's folder and its first commit.
+async fn never_begun(deps: &Deps, id: SessionId) -> bool {
+    let ends = deps.journals.first_and_last_line(deps.paths.session_dir(id)).await;
+    ends.is_ok_and(|ends| ends.bytes == 0)
+}
+
+async fn discard(deps: &Deps, id: SessionId) {
+    if let Err(error) = deps.journals.remove_session(deps.paths.session_dir(id)).await {
+        tracing::warn!(session = %id, %error, "a session that did not begin was left behind");
+    }
+}
+
+/// Writes what belongs beside the journal, then the first commit.
+async fn begin(
+    deps: &Arc<Deps>,
+    id: SessionId,
+    asked: Asked<'_>,
+    journal: &mut Journal,
+) -> Result<SessionState, SessionError> {
+    let Asked { handle, title, cwd, mode, model, env, params, caller } = asked;
+    let paths = Arc::clone(&deps.paths);
+    blocking(move || paths.write_session_env(id, &env))
         .await
         .map_err(|error| storage(format!("{error:#}")))?;
 
@@ -131,8 +182,8 @@ pub async fn create(
         handle: handle.clone(),
         title,
         cwd,
-        mode: wanted,
-        model: choice,
+        mode,
+        model,
         parent: None,
         origin: caller.origin(),
         by: caller.by.clone(),
@@ -141,35 +192,47 @@ pub async fn create(
         params: params_digest(params),
     };
     let mut records = vec![Record::from(created.clone())];
-    if wanted == Mode::Plan {
-        let folder = deps.paths.plans_dir();
-        let created = blocking(move || {
-            let stem = plan::stem_from(None, &handle);
-            plan::create(&folder, &stem, id, &mut words::random_noun)
-        });
-        let plan::Created { slug, path } =
-            created.await.map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))?;
-        let text = context::note(&super::planning::plan_guidance(deps.policy.commands_in_plan(), &path));
+    let plan = if mode == Mode::Plan { Some(first_plan(deps, id, handle).await?) } else { None };
+    if let Some(plan::Created { slug, path }) = &plan {
         // The settings or the creator say plan: there is no mode from before, so leaving returns to default.
+        let (slug, path) = (slug.clone(), path.clone());
         records
             .push(PlanEntered { pre_mode: Mode::Default, slug, path, cycle: 1, running: Vec::new() }.into());
-        records.push(said(id, Source::Environment, environment));
+    }
+    records.push(said(id, Source::Environment, environment));
+    if let Some(plan::Created { path, .. }) = &plan {
+        let text = context::note(&super::planning::plan_guidance(deps.policy.commands_in_plan(), path));
         records.push(said(id, Source::Guidance, Body::Inline(text)));
-    } else {
-        records.push(said(id, Source::Environment, environment));
     }
     let at = deps.clock.now();
     let raw = records.iter().map(|record| record.to_raw(None)).collect();
-    let appended = journal
-        .append(Seq(1), at, raw, Durability::Written)
-        .await
-        .map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))?;
+    let appended = match journal.append(Seq(1), at, raw, Durability::Written).await {
+        Ok(appended) => appended,
+        Err(error) => {
+            if let Some(plan::Created { path, .. }) = plan {
+                let paths = Arc::clone(&deps.paths);
+                let _ = blocking(move || paths.remove_plan(&path)).await;
+            }
+            return Err(storage(format!("{:#}", anyhow::Error::new(error))));
+        }
+    };
     let mut state = SessionState::new(created, appended.first, at);
     for (index, record) in (0u32..).zip(&records) {
         let seq = Seq(appended.first.0 + u64::from(index));
         state.apply(seq, at, appended.place.record(index), record);
     }
-    Ok((state, journal))
+    Ok(state)
+}
+
+/// The empty file of the plan that a session begins with.
+async fn first_plan(deps: &Deps, id: SessionId, handle: String) -> Result<plan::Created, SessionError> {
+    let folder = deps.paths.plans_dir();
+    blocking(move || {
+        let stem = plan::stem_from(None, &handle);
+        plan::create(&folder, &stem, id, &mut words::random_noun)
+    })
+    .await
+    .map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))
 }
 
 fn said(id: SessionId, source: Source, text: Body) -> Record {

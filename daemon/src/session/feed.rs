@@ -51,8 +51,8 @@ struct Inner {
     /// Every event after this number is in the ring.
     ring_from: Seq,
     live: Option<TextSoFar>,
-    status: Option<(u64, Arc<str>)>,
-    notices: VecDeque<(u64, Arc<str>)>,
+    status: Option<(u64, WireEvent)>,
+    notices: VecDeque<(u64, WireEvent)>,
     counter: u64,
     gone: bool,
 }
@@ -64,9 +64,9 @@ pub struct News {
     pub events: Option<Vec<WireEvent>>,
     pub head: Seq,
     /// Pieces of the text being written that this subscriber has not seen.
-    pub deltas: Vec<Arc<str>>,
+    pub deltas: Vec<WireEvent>,
     /// Status events newer than the last seen.
-    pub status: Vec<Arc<str>>,
+    pub status: Vec<WireEvent>,
     /// The session was deleted.
     pub gone: bool,
 }
@@ -85,11 +85,6 @@ impl Position {
     #[must_use]
     pub fn after(seq: Seq, deltas: bool) -> Self {
         Self { seq, deltas, text: None, status: 0 }
-    }
-
-    /// Starts at what `synced` has already shown, so nothing is sent twice.
-    pub fn at_text(&mut self, text: &[TextSoFar]) {
-        self.text = text.last().map(|t| (t.message_id.clone(), t.text.len(), t.thinking.len()));
     }
 }
 
@@ -174,7 +169,7 @@ impl Feed {
         {
             let mut inner = self.lock();
             inner.counter += 1;
-            let entry = (inner.counter, WireEvent::new(&event).json);
+            let entry = (inner.counter, WireEvent::new(&event));
             inner.notices.push_back(entry);
             if inner.notices.len() > 20 {
                 inner.notices.pop_front();
@@ -196,7 +191,7 @@ impl Feed {
         {
             let mut inner = self.lock();
             inner.counter += 1;
-            let entry = (inner.counter, WireEvent::new(&event).json);
+            let entry = (inner.counter, WireEvent::new(&event));
             inner.notices.push_back(entry);
         }
         self.bump();
@@ -252,31 +247,39 @@ impl Feed {
             inner.deltas(position, &mut news.deltas);
         }
         let seen = position.status;
-        for (number, json) in inner.notices.iter().chain(&inner.status) {
+        for (number, event) in inner.notices.iter().chain(&inner.status) {
             if *number > seen {
-                news.status.push(Arc::clone(json));
+                news.status.push(event.clone());
                 position.status = position.status.max(*number);
             }
         }
         news
     }
 
-    /// Skips the status events published so far: `synced` says the same and more.
-    pub fn skip_status(&self, position: &mut Position) {
-        position.status = self.lock().counter;
+    /// The place of who knows all there is at this moment.
+    #[must_use]
+    pub fn here(&self) -> Position {
+        let inner = self.lock();
+        let text = inner.live.as_ref();
+        Position {
+            seq: inner.head,
+            deltas: false,
+            text: text.map(|live| (live.message_id.clone(), live.text.len(), live.thinking.len())),
+            status: inner.counter,
+        }
     }
 }
 
 impl Inner {
     fn set_status(&mut self, event: &Event) {
-        let json = WireEvent::new(event).json;
-        if self.status.as_ref().is_none_or(|(_, known)| *known != json) {
+        let event = WireEvent::new(event);
+        if self.status.as_ref().is_none_or(|(_, known)| known.json != event.json) {
             self.counter += 1;
-            self.status = Some((self.counter, json));
+            self.status = Some((self.counter, event));
         }
     }
 
-    fn deltas(&self, position: &mut Position, out: &mut Vec<Arc<str>>) {
+    fn deltas(&self, position: &mut Position, out: &mut Vec<WireEvent>) {
         let Some(live) = &self.live else {
             position.text = None;
             return;
@@ -287,7 +290,7 @@ impl Inner {
         };
         let mut delta = |body: EventBody| {
             let event = Event { body, session_id: None, seq: None, at: None, turn_id: None, origin: None };
-            out.push(WireEvent::new(&event).json);
+            out.push(WireEvent::new(&event));
         };
         if let Some(text) = live.thinking.get(thinking_seen..).filter(|text| !text.is_empty()) {
             delta(EventBody::ThinkingDelta {
@@ -370,10 +373,10 @@ mod tests {
         feed.push_text("two");
         let first = feed.news(&mut position).deltas;
         assert_eq!(first.len(), 1);
-        assert!(first[0].contains(r#""offset":0,"text":"one two""#), "{}", first[0]);
+        assert!(first[0].json.contains(r#""offset":0,"text":"one two""#), "{first:?}");
         feed.push_text(" three");
         let second = feed.news(&mut position).deltas;
-        assert!(second[0].contains(r#""offset":7,"text":" three""#), "{}", second[0]);
+        assert!(second[0].json.contains(r#""offset":7,"text":" three""#), "{second:?}");
         feed.publish(Seq(1), vec![event(1, 1)], true, None);
         assert!(feed.news(&mut position).deltas.is_empty());
     }

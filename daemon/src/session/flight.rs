@@ -12,6 +12,9 @@ use crate::model::SampleError;
 use crate::model::message::Reply;
 use crate::tool::{Output, Prepared, ToolError};
 
+/// What the model reads of a panic.
+const FAULT: &str = "The tool failed inside agentd. This is a fault of agentd, not of the call.";
+
 pub(super) enum Flight {
     Sample {
         message: MessageId,
@@ -90,6 +93,17 @@ impl Berth {
     }
 }
 
+/// A tool that panics while it makes a call ready fails that call only.
+pub(super) fn contained_prepare(
+    tool: &str,
+    prepare: impl FnOnce() -> Result<Prepared, ToolError>,
+) -> Result<Prepared, ToolError> {
+    std::panic::catch_unwind(AssertUnwindSafe(prepare)).unwrap_or_else(|_| {
+        tracing::error!(tool, "a tool panicked");
+        Err(ToolError(FAULT.into()))
+    })
+}
+
 /// A tool that panics fails its call only.
 pub(super) fn contained(
     call: CallId,
@@ -98,7 +112,7 @@ pub(super) fn contained(
     async move {
         let output = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(%call, "a tool panicked");
-            Output::error("The tool failed inside agentd. This is a fault of agentd, not of the call.")
+            Output::error(FAULT)
         });
         (call, output)
     }

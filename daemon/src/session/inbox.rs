@@ -11,7 +11,6 @@ use super::project::waiting_for;
 use super::record::{CommandRun, InboxAdded, InboxWithdrawn, Record, TitleChanged, TurnStopping};
 use super::state::Fate;
 use crate::ids::{Digest, digest_of};
-use crate::journal::Durability;
 
 /// Entries that may wait; beyond it a prompt is refused and nothing is lost.
 const MAX_WAITING: usize = 256;
@@ -63,8 +62,9 @@ impl Session {
         }
         let content = self.snapshot_files(params.content).await?;
 
-        let was_held = self.state.inbox_held;
-        let busy = self.state.turn.is_some() || (!self.state.inbox.is_empty() && !was_held);
+        // A person's prompt lets a held inbox go, oldest entry first; anyone else's waits behind it.
+        let held = self.state.inbox_held && caller.origin() != agentd_protocol::session::Origin::Client;
+        let busy = self.state.turn.is_some() || !self.state.inbox.is_empty() || held;
         let steers =
             params.at == At::Step && self.state.turn.as_ref().is_some_and(|turn| turn.stopping.is_none());
         let entry = InboxAdded {
@@ -93,9 +93,9 @@ impl Session {
             changed.append(&mut records);
             records = changed;
         }
-        self.commit(records, Durability::Synced).await?;
+        self.commit(records).await?;
         if mode.is_some() {
-            self.after_mode_change().await?;
+            self.after_mode_change().await;
         }
         let waiting = waiting_for(&self.state).first().cloned();
         let only_waits = super::step::only_waits(&self.state);
@@ -122,8 +122,8 @@ impl Session {
         };
         let mut records = self.mode_records(mode, caller).await?;
         records.push(CommandRun { prompt_id, name: "plan".into(), params, by: caller.by.clone() }.into());
-        self.commit(records, Durability::Synced).await?;
-        self.after_mode_change().await?;
+        self.commit(records).await?;
+        self.after_mode_change().await;
         Ok(PromptResult { turn_id: prompt_id, queued: false, waiting_for: None })
     }
 
@@ -176,8 +176,9 @@ impl Session {
         }
         let Some((turn_id, _)) = running else { return Ok(InterruptResult { turn_id: None }) };
         let stopping = TurnStopping { turn_id, by: caller.by.clone() };
-        self.commit(vec![stopping.into()], Durability::Synced).await?;
+        self.commit(vec![stopping.into()]).await?;
         self.wake_timer();
+        self.record_or_drop_landed().await;
         match self.flight.get() {
             Some(Flight::Sample { .. }) => {
                 self.flight.clear();
@@ -194,7 +195,7 @@ impl Session {
         if !self.state.inbox.iter().any(|entry| entry.prompt_id == prompt) {
             return Err(SessionError::NotFound("waiting prompt"));
         }
-        self.commit(vec![InboxWithdrawn { prompt_id: prompt }.into()], Durability::Synced).await?;
+        self.commit(vec![InboxWithdrawn { prompt_id: prompt }.into()]).await?;
         self.wake_waiters().await;
         Ok(())
     }
@@ -204,7 +205,7 @@ impl Session {
         if title.is_empty() || title.chars().count() > 200 {
             return Err(SessionError::invalid("title", "a title has 1 to 200 characters"));
         }
-        self.commit(vec![TitleChanged { title }.into()], Durability::Written).await
+        self.commit(vec![TitleChanged { title }.into()]).await
     }
 }
 

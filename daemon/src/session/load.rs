@@ -29,6 +29,10 @@ pub async fn load(deps: &Arc<Deps>, id: SessionId) -> Result<Loaded, SessionErro
             crate::journal::JournalError::Missing { .. } => SessionError::NotFound("session"),
             error => storage(format!("{:#}", anyhow::Error::new(error))),
         })?;
+    if fold.state.is_none() && journal.next_seq() == crate::ids::Seq(1) && damage.is_none() {
+        // The daemon died before the first commit: nobody was ever told of this session.
+        return Err(SessionError::NotFound("session"));
+    }
     let Some(mut state) = fold.state else {
         return Err(storage(format!("the journal in {} has no readable beginning", dir.display())));
     };

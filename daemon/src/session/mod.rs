@@ -1,9 +1,10 @@
 //! The engine: one task per session, driven by its journal.
 //!
-//! Read [`record`] (what is written down), [`state`] (the fold), [`step`] (what comes next), then [`actor`] (the task).
+//! Read [`record`] (what is written down), [`state`] and [`apply`] (the fold), [`step`] (what comes next), then [`actor`] (the task).
 
 mod actor;
 mod answers;
+mod apply;
 pub mod approval;
 mod calls;
 pub mod command;
@@ -24,7 +25,11 @@ pub mod recover;
 mod request;
 pub mod state;
 pub mod step;
+mod stopping;
+#[cfg(test)]
+mod tests;
 mod turn;
+mod waiting;
 
 pub use actor::{Ended, Session, Watcher, deleted_event, guarded};
 pub use error::SessionError;

@@ -21,7 +21,6 @@ use super::state::Call;
 use crate::context;
 use crate::ids::words::random_noun;
 use crate::ids::{Digest, digest_of};
-use crate::journal::Durability;
 use crate::plan::{self, PlanFile};
 use crate::tool::{PlanEdit, Request};
 
@@ -48,7 +47,7 @@ impl Session {
 
     /// Reads and hashes the file. A change that nobody journaled becomes a revision from outside; a file that is gone
     /// is written back from the last snapshot. The records are the caller's to commit.
-    pub(super) async fn plan_now(&self) -> Result<PlanNow, SessionError> {
+    pub(super) async fn plan_now(&mut self) -> Result<PlanNow, SessionError> {
         let Some(plan) = self.state.plan.clone() else { return Err(SessionError::NotFound("plan")) };
         let path = plan.path.clone();
         if !self.is_planning() {
@@ -65,7 +64,11 @@ impl Session {
             Ok(PlanFile::Plan { content, revision }) => {
                 // A new plan's file is empty until something is written: that is no revision.
                 if plan.revision == Some(revision) || (plan.revision.is_none() && content.is_empty()) {
+                    self.plan_file_unsure = false;
                     return Ok(PlanNow { path, content, revision, records: Vec::new() });
+                }
+                if self.plan_file_unsure && plan.replaced == Some(revision) {
+                    return self.recover_plan(plan.path, plan.revision, "had not been written yet").await;
                 }
                 let before = match plan.revision {
                     Some(known) => self.blob_text(known).await?,
@@ -87,7 +90,7 @@ impl Session {
     }
 
     async fn recover_plan(
-        &self,
+        &mut self,
         file: PathBuf,
         revision: Option<Digest>,
         why: &str,
@@ -97,6 +100,7 @@ impl Session {
             None => String::new(),
         };
         self.write_plan_file(file.clone(), content.clone()).await?;
+        self.plan_file_unsure = false;
         self.say("planRecovered", &format!("the plan file {why}; it was written back from the journal"));
         let digest = digest_of(content.as_bytes());
         let records = match revision {
@@ -104,26 +108,6 @@ impl Session {
             None => Vec::new(),
         };
         Ok(PlanNow { path: file, content, revision: digest, records })
-    }
-
-    /// A person's own version of a plan is committed with the answer and written to the file after. If the last process
-    /// ended in between, the file still is the revision before; taken for an edit from outside, it would undo what the
-    /// person wrote. Only a turn that was cut off can have left that behind.
-    pub(super) async fn finish_plan_write(&mut self) -> Result<(), SessionError> {
-        let Some(plan) = self.state.plan.clone().filter(|plan| plan.author == PlanAuthor::Client) else {
-            return Ok(());
-        };
-        let (Some(revision), Some(previous), Some(_)) = (plan.revision, plan.previous, &self.state.turn)
-        else {
-            return Ok(());
-        };
-        let file = plan.path.clone();
-        let found = blocking(move || plan::read(&file)).await;
-        if !matches!(found, Ok(PlanFile::Plan { revision: found, .. }) if found == previous) {
-            return Ok(());
-        }
-        let content = self.blob_text(revision).await?;
-        self.write_plan_file(plan.path, content).await
     }
 
     pub(super) async fn write_plan_file(&self, file: PathBuf, content: String) -> Result<(), SessionError> {
@@ -138,26 +122,14 @@ impl Session {
         Ok(())
     }
 
-    /// Journals a plan's new text, then writes the file: snapshot blob, commit, file.
-    pub(super) async fn write_plan(
-        &mut self,
-        content: String,
-        by: PlanAuthor,
-        mut records: Vec<Record>,
-    ) -> Result<Digest, SessionError> {
-        let Some(plan) = self.state.plan.clone() else { return Err(SessionError::NotFound("plan")) };
-        let before = match plan.revision {
-            Some(known) => self.blob_text(known).await?,
-            None => String::new(),
-        };
-        let revision = self.put_blob(content.clone().into_bytes()).await?;
-        if plan.revision != Some(revision) {
-            let diff = self.body(plan::diff(&before, &content).unwrap_or_default()).await?;
-            records.push(PlanWritten { revision, by, diff }.into());
+    /// Writes the newest revision after it was journaled: snapshot blob, commit, file. A failure changes nothing that
+    /// was decided: the snapshot counts, and the file is written again when it is next looked at.
+    pub(super) async fn save_plan_file(&mut self, content: String) {
+        let Some(path) = self.own_plan_file() else { return };
+        if let Err(error) = self.write_plan_file(path, content).await {
+            self.plan_file_unsure = true;
+            self.say("planFile", &format!("the plan's file was not written, its text is kept: {error}"));
         }
-        self.commit(records, Durability::Synced).await?;
-        self.write_plan_file(plan.path, content).await?;
-        Ok(revision)
     }
 
     // ---- modes ----
@@ -168,13 +140,17 @@ impl Session {
         caller: &Caller,
     ) -> Result<SetModeResult, SessionError> {
         let records = self.mode_records(mode, caller).await?;
-        self.commit(records, Durability::Synced).await?;
-        self.after_mode_change().await?;
+        self.commit(records).await?;
+        self.after_mode_change().await;
         Ok(SetModeResult { mode: self.state.mode })
     }
 
-    pub(super) async fn after_mode_change(&mut self) -> Result<(), SessionError> {
-        self.judge_waiting_again().await
+    /// The change itself is journaled, so whoever asked for it is told so; if an approval cannot be judged again, the gate
+    /// is still asked when it is answered.
+    pub(super) async fn after_mode_change(&mut self) {
+        if let Err(error) = self.judge_waiting_again().await {
+            tracing::warn!(session = %self.state.id(), %error, "waiting approvals were not judged again");
+        }
     }
 
     /// What a change to `mode` by someone outside has to journal. Nothing if it is the mode already.
@@ -214,7 +190,7 @@ impl Session {
         let by = super::approval::by_daemon("mode not available");
         let records =
             vec![self.mode_changed(mode, by), self.guidance(context::mode_unavailable(mode)).await?];
-        self.commit(records, Durability::Synced).await
+        self.commit(records).await
     }
 
     pub(super) fn mode_changed(&self, to: Mode, by: By) -> Record {
@@ -317,19 +293,20 @@ impl Session {
                             .unwrap_or_else(|| "".as_ref()),
                     );
                     let result = self.result(&call.id, ToolStatus::Ok, None, text).await?;
-                    return self.commit(vec![result], Durability::Written).await;
+                    return self.commit(vec![result]).await;
                 }
                 let by = super::approval::by_daemon("enter_plan_mode");
                 let mut records = self.enter_plan_records(&by, Some(call)).await?;
                 records.extend(self.later_calls_not_run(call, Mode::Plan).await?);
-                self.commit(records, Durability::Synced).await?;
-                self.after_mode_change().await
+                self.commit(records).await?;
+                self.after_mode_change().await;
+                Ok(())
             }
             Request::WritePlan(edit) => self.edit_plan(call, edit).await,
             // These are approvals: the gate asks about them in every mode, so they never come here allowed.
             Request::LeavePlan | Request::AskPerson(_) => {
                 let result = self.error_result(&call.id, "internal", context::NOT_WITHOUT_A_PERSON).await?;
-                self.commit(vec![result], Durability::Written).await
+                self.commit(vec![result]).await
             }
         }
     }
@@ -341,16 +318,23 @@ impl Session {
             Err(text) => {
                 let mut records = now.records;
                 records.push(self.error_result(&call.id, "call.failed", &text).await?);
-                return self.commit(records, Durability::Written).await;
+                return self.commit(records).await;
             }
         };
         let outside = !now.records.is_empty();
         let diff = plan::diff(&now.content, &edited).unwrap_or_default();
-        self.commit(now.records, Durability::Written).await?;
-        let revision = self.write_plan(edited, PlanAuthor::Own, Vec::new()).await?;
+        let revision = self.put_blob(edited.clone().into_bytes()).await?;
+        let mut records = now.records;
+        if revision != now.revision {
+            records.push(
+                PlanWritten { revision, by: PlanAuthor::Own, diff: self.body(diff.clone()).await? }.into(),
+            );
+        }
         let text = context::plan_written(&now.path, revision, &diff, outside);
-        let result = self.result(&call.id, ToolStatus::Ok, None, text).await?;
-        self.commit(vec![result], Durability::Written).await
+        records.push(self.result(&call.id, ToolStatus::Ok, None, text).await?);
+        self.commit(records).await?;
+        self.save_plan_file(edited).await;
+        Ok(())
     }
 
     /// A call that changes the mode ends its message.
@@ -401,19 +385,19 @@ impl Session {
             })
             .map(|pending| pending.approval.clone());
         let Some(pending) = pending else {
-            self.commit(now.records, Durability::Synced).await?;
+            self.commit(now.records).await?;
             return Ok(content);
         };
         if content.trim().is_empty() || content.len() > super::calls::MAX_PRESENTED {
             // Nothing that could be approved: the revision is kept, and answers stay stale until it is mended.
-            self.commit(now.records, Durability::Synced).await?;
+            self.commit(now.records).await?;
             return Ok(content);
         }
         let mut records = now.records;
         if let Ok((_, approval)) = self.plan_approval(Some(pending.approval_id.clone())).await? {
             records.push(ApprovalChanged { approval: std::sync::Arc::new(approval) }.into());
         }
-        self.commit(records, Durability::Synced).await?;
+        self.commit(records).await?;
         Ok(content)
     }
 }

@@ -57,6 +57,9 @@ macro_rules! records {
         })*
 
         impl Record {
+            /// Every kind of record.
+            pub const NAMES: &'static [&'static str] = &[$($name),*];
+
             #[must_use]
             pub fn name(&self) -> &'static str {
                 match self { $(Record::$variant(_) => $name),* }
@@ -166,7 +169,7 @@ records! {
     ApprovalResolved(ApprovalResolved) = "approvalResolved", must;
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Created {
     pub format: u32,

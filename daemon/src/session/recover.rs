@@ -24,11 +24,8 @@ pub fn recover(state: &SessionState) -> Vec<Record> {
             for call in calls {
                 if let CallState::Running { effects } = call.state {
                     unknown_outcome |= effects;
-                    let (reason, text) = if effects {
-                        ("crash.unknownOutcome", context::call_interrupted(Interruption::Crash))
-                    } else {
-                        ("crash.interrupted", context::call_interrupted(Interruption::Crash))
-                    };
+                    let reason = if effects { "crash.unknownOutcome" } else { "crash.interrupted" };
+                    let text = context::call_interrupted(Interruption::Crash);
                     records.push(Record::from(CallFinished {
                         call_id: call.id.clone(),
                         status: ToolStatus::Interrupted,
@@ -73,7 +70,7 @@ pub fn recover(state: &SessionState) -> Vec<Record> {
                 "the daemon died twice in this turn".into()
             }),
             mode: state.mode,
-            hold_inbox: true,
+            hold_inbox: unknown_outcome,
         }));
     } else {
         records.push(Record::from(TurnResumed { turn_id: turn.id, after_crash: !turn.parked }));

@@ -16,7 +16,15 @@ use crate::model::message::{Block, Message, Request, Role, ToolSpec};
 pub(super) struct MessageCache {
     messages: HashMap<Seq, Arc<Message>>,
     bytes: usize,
-    prefix: Option<(Digest, Digest, Arc<str>, Arc<[ToolSpec]>)>,
+    prefix: Option<Prefix>,
+}
+
+/// What every request of a session begins with, and the blobs that it was read from.
+#[derive(Clone)]
+struct Prefix {
+    blobs: (Digest, Digest),
+    system: Arc<str>,
+    tools: Arc<[ToolSpec]>,
 }
 
 /// What the cache may hold per session; beyond it the journal is read.
@@ -61,17 +69,16 @@ impl Session {
 
     async fn prefix(&mut self) -> Result<(Arc<str>, Arc<[ToolSpec]>), SessionError> {
         let created = Arc::clone(&self.state.created);
-        if let Some((system, tools, prompt, specs)) = &self.messages.prefix
-            && (*system, *tools) == (created.system_prompt, created.tools)
-        {
-            return Ok((Arc::clone(prompt), Arc::clone(specs)));
+        let blobs = (created.system_prompt, created.tools);
+        if let Some(known) = self.messages.prefix.as_ref().filter(|known| known.blobs == blobs) {
+            return Ok((Arc::clone(&known.system), Arc::clone(&known.tools)));
         }
         let prompt: Arc<str> = self.blob_text(created.system_prompt).await?.into();
         let specs: Vec<ToolSpec> = serde_json::from_str(&self.blob_text(created.tools).await?)
             .map_err(|error| super::commit::storage(format!("the tool list cannot be read: {error}")))?;
         let specs: Arc<[ToolSpec]> = specs.into();
-        self.messages.prefix =
-            Some((created.system_prompt, created.tools, Arc::clone(&prompt), Arc::clone(&specs)));
+        let prefix = Prefix { blobs, system: Arc::clone(&prompt), tools: Arc::clone(&specs) };
+        self.messages.prefix = Some(prefix);
         Ok((prompt, specs))
     }
 

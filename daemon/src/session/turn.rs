@@ -19,7 +19,6 @@ use super::record::{
 use super::state::{CallState, Phase};
 use super::step::Ending;
 use crate::context::{self, Interruption, NotRun};
-use crate::journal::Durability;
 use crate::model::message::{Arguments, Block, Message, ProposedCall, Reply, Role, Stop};
 use crate::model::{Delta, Retry, SampleError};
 
@@ -51,7 +50,7 @@ impl Session {
             InboxTaken { prompt_id: prompt, turn_id: prompt }.into(),
             said,
         ];
-        self.commit(records, Durability::Written).await
+        self.commit(records).await
     }
 
     /// An inbox entry as a message of the context.
@@ -87,13 +86,22 @@ impl Session {
             }
         }
         records.push(SampleStarted { message_id: message.clone(), attempt }.into());
-        self.commit(records, Durability::Written).await?;
+        self.wake_timer();
+        self.commit(records).await?;
 
+        let request = match self.request().await {
+            Ok(request) => request,
+            // A message of the context cannot be read back: asking again would not help.
+            Err(error) => {
+                let error = format!("the conversation so far cannot be read: {error}");
+                let failed = SampleFailed { message_id: message, error, then: AfterFailure::GiveUp };
+                return self.commit(vec![failed.into()]).await;
+            }
+        };
         self.feed.begin_text(message.clone());
         let feed = std::sync::Arc::clone(&self.feed);
         let models = std::sync::Arc::clone(&self.deps.models);
         let provider = self.state.created.model.provider.clone();
-        let request = self.request().await?;
         let future = async move {
             let endpoint = models.endpoint(&provider).await?;
             let mut on_delta = |delta: Delta<'_>| match delta {
@@ -108,12 +116,12 @@ impl Session {
 
     pub(super) async fn sampled(
         &mut self,
-        message: MessageId,
-        result: Result<Reply, SampleError>,
+        message: &MessageId,
+        result: &Result<Reply, SampleError>,
     ) -> Result<(), SessionError> {
         match result {
-            Ok(reply) => self.replied(message, reply).await,
-            Err(error) => self.sample_failed(message, &error).await,
+            Ok(reply) => self.replied(message.clone(), reply.clone()).await,
+            Err(error) => self.sample_failed(message.clone(), error).await,
         }
     }
 
@@ -139,7 +147,7 @@ impl Session {
             AfterFailure::GiveUp if attempt >= MAX_ATTEMPTS => format!("{error} (after {attempt} attempts)"),
             _ => error.to_string(),
         };
-        self.commit(vec![SampleFailed { message_id: message, error, then }.into()], Durability::Written).await
+        self.commit(vec![SampleFailed { message_id: message, error, then }.into()]).await
     }
 
     async fn replied(&mut self, message_id: MessageId, reply: Reply) -> Result<(), SessionError> {
@@ -169,7 +177,7 @@ impl Session {
             records.push(self.proposed(call_id, call).await?);
         }
         records.extend(results);
-        self.commit(records, Durability::Written).await
+        self.commit(records).await
     }
 
     async fn proposed(&self, call_id: CallId, call: ProposedCall) -> Result<Record, SessionError> {
@@ -258,7 +266,7 @@ impl Session {
             }
             .into(),
         };
-        self.commit(vec![record], Durability::Written).await
+        self.commit(vec![record]).await
     }
 
     /// Ends the turn: every call has a result, no approval of it is left.
@@ -300,7 +308,7 @@ impl Session {
             }
             .into(),
         );
-        self.commit(records, Durability::Synced).await?;
+        self.commit(records).await?;
         self.prepared.clear();
         self.stopped_running();
         self.wake_waiters().await;

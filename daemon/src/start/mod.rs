@@ -275,9 +275,7 @@ fn policy(settings: &Settings, allow_bypass: bool, notices: &mut Vec<Notice>) ->
     let rules = match &settings.permissions {
         Permissions::Rules(rules) => {
             let (rules, found) = Rules::parse(&rules.deny, &rules.ask, &rules.allow);
-            notices.extend(
-                found.into_iter().map(|notice| Notice { code: notice.code.into(), text: notice.text }),
-            );
+            notices.extend(found.into_iter().map(|notice| Notice { code: notice.code, text: notice.text }));
             rules
         }
         Permissions::Unreadable(_) => Rules::unreadable(),

@@ -19,6 +19,7 @@ use super::*;
 mod calls;
 mod ends;
 mod framings;
+mod sessions;
 
 /// What the toy methods share with a test.
 #[derive(Default)]

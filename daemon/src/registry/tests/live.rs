@@ -1,0 +1,261 @@
+//! Which sessions are in memory: loading, unloading, creating, deleting, lists, the daemon's feed.
+
+use std::time::Duration;
+
+use agentd_protocol::session::{Activity, ListParams, Order};
+use agentd_protocol::turn::Outcome;
+
+use super::*;
+
+async fn set_title(home: &Home, id: SessionId, title: &str) -> Result<(), SessionError> {
+    home.registry.ask(id, |reply| Command::SetTitle { title: title.into(), reply }).await
+}
+
+fn live(home: &Home) -> u32 {
+    home.registry.gauges().live
+}
+
+/// Lets the idle time pass until the session has left memory.
+async fn unload(home: &Home) {
+    tokio::time::pause();
+    while live(home) > 0 {
+        tokio::time::advance(Duration::from_secs(61)).await;
+        tokio::task::yield_now().await;
+    }
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn an_idle_session_leaves_memory_and_the_next_message_loads_it() {
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Default).await;
+    let turn = home.prompt(id, "hello").await.turn_id;
+    home.wait(id, turn).await;
+    let before = home.state(id).await;
+    unload(&home).await;
+    assert_eq!(home.state(id).await, before);
+    assert_eq!(live(&home), 1);
+    let turn = home.prompt(id, "more").await.turn_id;
+    assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);
+}
+
+#[tokio::test]
+async fn a_listener_stays_where_it_is_while_the_session_is_unloaded() {
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Default).await;
+    let mut listener = home.listen(id).await;
+    unload(&home).await;
+    set_title(&home, id, "later").await.unwrap();
+    assert_eq!(listener.next("titleChanged").await["title"], "later");
+}
+
+#[tokio::test]
+async fn a_session_that_waits_for_a_person_stays_in_memory() {
+    let write = json!([{ "name": "write_file", "arguments": { "file_path": "b.txt", "content": "beta\n" } }]);
+    let home = Home::start(calls(write)).await;
+    let id = home.session(Mode::Default).await;
+    let mut listener = home.listen(id).await;
+    home.prompt(id, "write").await;
+    listener.next("approvalRequested").await;
+    tokio::time::pause();
+    for _ in 0..5 {
+        tokio::time::advance(Duration::from_secs(600)).await;
+        tokio::task::yield_now().await;
+    }
+    tokio::time::resume();
+    assert_eq!(home.registry.waiting(None).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_message_that_meets_the_unloading_is_never_lost() {
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Default).await;
+    tokio::time::pause();
+    for n in 0..300 {
+        let title = format!("title {n}");
+        // Everything between "not yet idle" and "gone".
+        tokio::time::advance(Duration::from_secs(60)).await;
+        for _ in 0..n % 12 {
+            tokio::task::yield_now().await;
+        }
+        set_title(&home, id, &title).await.unwrap();
+        assert_eq!(home.state(id).await.title, Some(title));
+    }
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn an_unknown_id_is_not_found_and_leaves_nothing_behind() {
+    let home = Home::start(says("Hello.")).await;
+    for _ in 0..20 {
+        let id = SessionId::generate();
+        assert!(matches!(home.registry.snapshot(id).await, Err(SessionError::NotFound("session"))));
+        assert!(!home.paths.session_dir(id).exists());
+    }
+    // The entry goes right after the answer.
+    while !home.registry.entries.is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn the_same_id_with_the_same_parameters_is_the_same_session() {
+    let home = Home::start(says("Hello.")).await;
+    let id = SessionId::generate();
+    let params = NewParams { session_id: Some(id), ..home.params(Mode::Default) };
+    let other = NewParams { title: Some("other".into()), ..params.clone() };
+    let caller = person();
+    let (first, second, third) = tokio::join!(
+        home.registry.create(params.clone(), &caller),
+        home.registry.create(params.clone(), &caller),
+        home.registry.create(other.clone(), &caller),
+    );
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!((first.session_id, &first.handle), (id, &second.handle));
+    assert!(matches!(third, Err(SessionError::Conflict(_))));
+
+    let home = home.restart().await;
+    assert_eq!(home.registry.create(params, &caller).await.unwrap().handle, first.handle);
+    assert!(matches!(home.registry.create(other, &caller).await, Err(SessionError::Conflict(_))));
+}
+
+#[tokio::test]
+async fn a_failed_creation_answers_those_who_came_early() {
+    let home = Home::start(says("Hello.")).await;
+    let id = SessionId::generate();
+    let params =
+        NewParams { session_id: Some(id), cwd: "/does/not/exist".into(), ..home.params(Mode::Default) };
+    let caller = person();
+    let (made, looked) = tokio::join!(home.registry.create(params, &caller), home.registry.snapshot(id));
+    assert!(matches!(made, Err(SessionError::Invalid { field: "cwd", .. })));
+    assert!(matches!(looked, Err(SessionError::NotFound(_))));
+    assert!(home.registry.entries.is_empty());
+}
+
+#[tokio::test]
+async fn deleting_a_running_session_ends_it_and_removes_all_of_it() {
+    let home = Home::start(calls(json!([{ "name": "probe", "arguments": { "act": "wait" } }]))).await;
+    let id = home.session(Mode::Plan).await;
+    let plan = home.state(id).await.plan.unwrap().path;
+    let mut listener = home.listen(id).await;
+    let turn = home.prompt(id, "go").await.turn_id;
+    listener.next("permissionDecided").await;
+    let waiting = tokio::spawn({
+        let registry = Arc::clone(&home.registry);
+        async move { registry.ask(id, |reply| Command::WaitTurn { turn, reply }).await }
+    });
+    home.registry.ask(id, |reply| Command::Delete { reply }).await.unwrap();
+    assert!(matches!(waiting.await.unwrap(), Err(SessionError::NotFound(_))));
+    assert!(matches!(home.registry.snapshot(id).await, Err(SessionError::NotFound(_))));
+    assert!(!home.paths.session_dir(id).exists() && !std::path::Path::new(&plan).exists());
+    assert_eq!(live(&home), 0);
+    assert!(crate::paths::Markers::new(&home.paths).list().unwrap().is_empty());
+    // The id is free again.
+    let params = NewParams { session_id: Some(id), ..home.params(Mode::Default) };
+    home.registry.create(params, &person()).await.unwrap();
+}
+
+#[tokio::test]
+async fn lists_hold_cold_and_live_sessions_and_page_in_order_of_creation() {
+    let home = Home::start(says("Hello.")).await;
+    let mut ids = Vec::new();
+    for n in 0..5 {
+        let params = NewParams { title: Some(format!("Number {n}")), ..home.params(Mode::Default) };
+        ids.push(home.registry.create(params, &person()).await.unwrap().session_id);
+    }
+    let home = home.restart().await;
+    assert_eq!(live(&home), 0, "idle sessions are not loaded at start");
+    home.clock.set(1_700_000_500_000);
+    set_title(&home, ids[1], "Renamed").await.unwrap();
+    assert_eq!(live(&home), 1);
+
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let page = ListParams { limit: Some(2), after, ..ListParams::default() };
+        let page = home.registry.list(&page).await.unwrap();
+        assert!(page.sessions.len() <= 2);
+        seen.extend(page.sessions.iter().map(|row| (row.session_id, row.title.clone().unwrap())));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids);
+    let titles: Vec<_> = seen.iter().map(|(_, title)| title.as_str()).collect();
+    assert_eq!(titles, ["Number 0", "Renamed", "Number 2", "Number 3", "Number 4"]);
+
+    let newest = ListParams { order: Order::Updated, limit: Some(1), ..ListParams::default() };
+    assert_eq!(home.registry.list(&newest).await.unwrap().sessions[0].session_id, ids[1]);
+    let found = ListParams { text: Some("nUmBer 3".into()), ..ListParams::default() };
+    let found = home.registry.list(&found).await.unwrap().sessions;
+    assert_eq!(found.iter().map(|row| row.session_id).collect::<Vec<_>>(), [ids[3]]);
+    let running = ListParams { activity: Some(Activity::Running), ..ListParams::default() };
+    assert!(home.registry.list(&running).await.unwrap().sessions.is_empty());
+}
+
+#[tokio::test]
+async fn a_start_takes_up_what_was_going_on_and_nothing_else() {
+    let script = json!({ "rules": [
+        { "name": "slow", "when": { "texts": [{ "in": "prompt", "contains": "slow" }] },
+          "reply": { "text": "Slow." }, "fault": { "times": 1, "do": { "hang": { "after": 0 } } } },
+        { "name": "say", "reply": { "text": "Hello." } },
+    ] });
+    let home = Home::start(script).await;
+    let (idle, busy) = (home.session(Mode::Default).await, home.session(Mode::Default).await);
+    let turn = home.prompt(idle, "hello").await.turn_id;
+    home.wait(idle, turn).await;
+    let turn = home.prompt(busy, "slow").await.turn_id;
+    home.asked(2).await;
+    // The marker of the idle one goes when its task is next idle.
+    home.state(idle).await;
+    let home = home.restart().await;
+    assert_eq!(live(&home), 1);
+    assert_eq!(home.wait(busy, turn).await.text, "Slow.");
+}
+
+#[tokio::test]
+async fn after_the_end_every_message_is_refused_at_once() {
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Default).await;
+    home.state(id).await;
+    home.registry.park(Duration::from_secs(5)).await;
+    assert!(home.prompt(id, "kept for later").await.queued || home.state(id).await.inbox.len() == 1);
+    home.registry.leave().await;
+    for id in [id, SessionId::generate()] {
+        assert!(matches!(home.registry.snapshot(id).await, Err(SessionError::Refused(_))));
+    }
+    let home = home.restart().await;
+    let mut listener = home.listen(id).await;
+    if home.state(id).await.activity != Activity::Idle {
+        listener.next("turnFinished").await;
+    }
+    assert_eq!(home.state(id).await.last_outcome, Some(Outcome::Finished));
+}
+
+#[tokio::test]
+async fn the_daemons_feed_tells_what_any_session_does_and_the_whole_after_too_much() {
+    let write = json!([{ "name": "write_file", "arguments": { "file_path": "b.txt", "content": "beta\n" } }]);
+    let home = Home::start(calls(write)).await;
+    let feed = home.registry.daemon_feed();
+    let begun = feed.synced().position;
+    let id = home.session(Mode::Default).await;
+    let mut listener = home.listen(id).await;
+    home.prompt(id, "write").await;
+    listener.next("approvalRequested").await;
+    let news = feed.news(begun);
+    let kinds: Vec<_> = news.events.iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, ["stateChanged", "stateChanged", "stateChanged", "approvalRequested"]);
+    assert!(feed.news(news.position).events.is_empty());
+
+    let deny = home.answer(id, ChoiceId::Deny).await;
+    home.respond(deny).await.unwrap();
+    listener.next("turnFinished").await;
+    for _ in 0..1100 {
+        feed.shutting_down();
+    }
+    let whole = feed.news(news.position);
+    assert_eq!(whole.events.len(), 1);
+    assert_eq!(whole.events[0].kind, "synced");
+    assert!(feed.news(whole.position).events.is_empty());
+}

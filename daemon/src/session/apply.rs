@@ -1,0 +1,380 @@
+//! The fold: the only code that changes a session's state, live and on recovery alike. Total and pure.
+
+use std::sync::Arc;
+
+use agentd_protocol::approval::{Approval, ApprovalKind, ChoiceId};
+use agentd_protocol::event::{Resolution, ToolStatus};
+use agentd_protocol::mode::Mode;
+use agentd_protocol::permission::Decision;
+use agentd_protocol::plan::{PlanAuthor, PlanPhase};
+use agentd_protocol::session::Origin;
+use agentd_protocol::time::Timestamp;
+use agentd_protocol::turn::{Denial, Usage};
+
+use super::record::{
+    AfterFailure, ApprovalResolved, CallFinished, CallInput, CallProposed, InboxAdded, Record, Replied,
+    ReplyEnd,
+};
+use super::state::{
+    Call, CallState, ContextItem, ContextKind, Fate, InboxEntry, Pending, Phase, Plan, Prompt, SessionState,
+    Settled, Turn,
+};
+use crate::ids::{CallId, Seq, TurnId, digest_of};
+use crate::journal::RecordRef;
+use crate::model::message::Stop;
+use crate::permission::Reason;
+
+/// How many settled approvals a session remembers, to tell a late answer who was first.
+const MAX_SETTLED: usize = 500;
+
+impl SessionState {
+    /// Folds one record in. Any record in any state: one that does not fit changes nothing.
+    pub fn apply(&mut self, seq: Seq, at: Timestamp, place: RecordRef, record: &Record) {
+        self.head = seq;
+        self.updated_at = at;
+        match record {
+            // A journal has one creation; a second one is damage and changes nothing.
+            Record::Created(_) => {}
+            Record::ModeChanged(changed) => {
+                self.mode = changed.to;
+                if changed.to != Mode::Plan
+                    && let Some(plan) = &mut self.plan
+                    && matches!(plan.phase, PlanPhase::Planning | PlanPhase::Presented)
+                {
+                    plan.phase = PlanPhase::Left;
+                }
+            }
+            Record::TitleChanged(changed) => self.title = Some(changed.title.clone()),
+            Record::PlanEntered(entered) => {
+                self.mode = Mode::Plan;
+                self.plan_files.push(entered.path.clone());
+                self.plan = Some(Plan {
+                    slug: entered.slug.clone(),
+                    path: entered.path.clone(),
+                    cycle: entered.cycle,
+                    pre_mode: entered.pre_mode,
+                    phase: PlanPhase::Planning,
+                    revision: None,
+                    author: PlanAuthor::Own,
+                    replaced: None,
+                    presented: None,
+                });
+            }
+            Record::PlanWritten(written) => {
+                if let Some(plan) = &mut self.plan {
+                    let before = plan.revision.replace(written.revision);
+                    plan.author = written.by;
+                    plan.replaced = match written.by {
+                        PlanAuthor::Outside => None,
+                        PlanAuthor::Own | PlanAuthor::Client => {
+                            Some(before.unwrap_or_else(|| digest_of(b"")))
+                        }
+                    };
+                }
+            }
+            Record::PlanApproved(_) => {
+                if let Some(plan) = &mut self.plan {
+                    plan.phase = PlanPhase::Approved;
+                }
+            }
+            Record::PlanRejected(_) => {
+                if let Some(plan) = &mut self.plan {
+                    plan.phase = PlanPhase::Planning;
+                }
+            }
+            Record::PlanRecovered(recovered) => {
+                if let Some(plan) = &mut self.plan {
+                    plan.revision = Some(recovered.revision);
+                }
+            }
+            Record::InboxAdded(added) => self.inbox_added(added, place),
+            Record::InboxTaken(taken) => {
+                self.inbox.retain(|entry| entry.prompt_id != taken.prompt_id);
+                self.set_fate(taken.prompt_id, Fate::Taken { turn: taken.turn_id });
+            }
+            Record::InboxWithdrawn(withdrawn) => {
+                self.inbox.retain(|entry| entry.prompt_id != withdrawn.prompt_id);
+                self.set_fate(withdrawn.prompt_id, Fate::Withdrawn);
+            }
+            Record::CommandRun(run) => {
+                let prompt = Prompt { params: run.params, fate: Fate::Command };
+                self.prompts.entry(run.prompt_id).or_insert(prompt);
+            }
+            Record::TurnStarted(started) => {
+                self.turn = Some(Turn {
+                    id: started.turn_id,
+                    origin: started.origin,
+                    phase: Phase::Ready { attempt: 1 },
+                    crashes: 0,
+                    parked: false,
+                    stopping: None,
+                    refused: false,
+                    usage: Usage::default(),
+                    denials: Vec::new(),
+                    length_cuts: 0,
+                    last_answer: None,
+                });
+            }
+            Record::TurnResumed(resumed) => self.with_turn(resumed.turn_id, |turn| {
+                turn.parked = false;
+                turn.crashes += u32::from(resumed.after_crash);
+            }),
+            Record::TurnParked(parked) => self.with_turn(parked.turn_id, |turn| turn.parked = true),
+            Record::TurnStopping(stopping) => {
+                self.inbox_held = true;
+                self.with_turn(stopping.turn_id, |turn| turn.stopping = Some(stopping.by.clone()));
+            }
+            Record::TurnFinished(finished) => {
+                let turn = self.turn.take_if(|turn| turn.id == finished.turn_id);
+                let answer = turn.and_then(|turn| turn.last_answer);
+                self.set_fate(finished.turn_id, Fate::Finished { record: place, answer });
+                self.last_outcome = Some(finished.outcome);
+                self.inbox_held |= finished.hold_inbox;
+            }
+            Record::ContextAdded(added) => self.extend_context(seq, place, ContextKind::Said(added.source)),
+            Record::ContextReset(reset) => self.context.retain(|item| reset.keep.contains(&item.seq)),
+            Record::SampleStarted(started) => {
+                if let Some(turn) = &mut self.turn {
+                    turn.phase =
+                        Phase::Sampling { message: started.message_id.clone(), attempt: started.attempt };
+                }
+            }
+            Record::SampleFailed(failed) => {
+                if let Some(turn) = &mut self.turn
+                    && let Phase::Sampling { attempt, .. } = turn.phase
+                {
+                    turn.phase = match failed.then {
+                        AfterFailure::Retry { at } => Phase::Backoff { until: at, attempt: attempt + 1 },
+                        AfterFailure::Again => Phase::Ready { attempt },
+                        AfterFailure::GiveUp => Phase::GaveUp { error: failed.error.clone() },
+                    };
+                }
+            }
+            Record::Replied(replied) => self.replied(replied, seq, place),
+            Record::CallProposed(proposed) => self.call_proposed(proposed, place),
+            Record::CallJudged(judged) => {
+                if judged.decision == Decision::Allow {
+                    self.set_call(&judged.call_id, |call| {
+                        if matches!(call.state, CallState::Proposed | CallState::Waiting(_)) {
+                            call.state = CallState::Allowed { shown: None };
+                        }
+                    });
+                } else if judged.decision == Decision::Deny
+                    && let Some(turn) = &mut self.turn
+                    && let Some(call) = turn.calls().iter().find(|call| call.id == judged.call_id)
+                {
+                    let denial = Denial {
+                        tool: call.tool.clone(),
+                        title: call.title.clone(),
+                        reason: judged.reason.clone(),
+                    };
+                    turn.denials.push(denial);
+                }
+            }
+            Record::CallStarted(started) => self.set_call(&started.call_id, |call| {
+                if call.state != CallState::Finished {
+                    call.state = CallState::Running { effects: started.effects };
+                }
+            }),
+            Record::CallFinished(finished) => self.call_finished(finished, seq, place),
+            Record::FileChanged(changed) => match changed.after {
+                Some(after) => self.reads.insert(&changed.path, after),
+                None => self.reads.forget(&changed.path),
+            },
+            Record::ApprovalRequested(requested) => {
+                let approval = &requested.approval;
+                // Only a call that has not begun can wait for a person.
+                if !matches!(
+                    self.call(&requested.call_id).map(|call| &call.state),
+                    Some(CallState::Proposed | CallState::Allowed { .. })
+                ) {
+                    return;
+                }
+                self.set_call(&requested.call_id, |call| {
+                    call.state = CallState::Waiting(approval.approval_id.clone());
+                });
+                self.present(approval);
+                self.approvals
+                    .push(Pending { call: requested.call_id.clone(), approval: Arc::clone(approval) });
+            }
+            Record::ApprovalChanged(changed) => {
+                self.present(&changed.approval);
+                if let Some(pending) =
+                    self.approvals.iter_mut().find(|p| p.approval.approval_id == changed.approval.approval_id)
+                {
+                    pending.approval = Arc::clone(&changed.approval);
+                }
+            }
+            Record::ApprovalResolved(resolved) => self.approval_resolved(resolved, at),
+        }
+    }
+
+    fn present(&mut self, approval: &Approval) {
+        if let agentd_protocol::approval::Subject::Plan { plan: subject } = &approval.subject
+            && let Some(plan) = &mut self.plan
+        {
+            plan.phase = PlanPhase::Presented;
+            plan.presented = Some(subject.revision);
+        }
+    }
+
+    fn inbox_added(&mut self, added: &InboxAdded, place: RecordRef) {
+        // A person's prompt is what a held inbox waits for.
+        if added.origin == Origin::Client {
+            self.inbox_held = false;
+        }
+        self.prompts.entry(added.prompt_id).or_insert(Prompt { params: added.params, fate: Fate::Waiting });
+        self.inbox.push_back(InboxEntry {
+            prompt_id: added.prompt_id,
+            origin: added.origin,
+            at: added.at_point,
+            queued_at: added.queued_at,
+            preview: preview(&added.content),
+            place,
+        });
+    }
+
+    fn replied(&mut self, replied: &Replied, seq: Seq, place: RecordRef) {
+        self.usage += replied.usage;
+        if replied.message.is_some() {
+            self.extend_context(seq, place, ContextKind::Answer);
+        }
+        let Some(turn) = &mut self.turn else { return };
+        turn.usage += replied.usage;
+        if replied.message.is_some() {
+            turn.last_answer = Some(place);
+        }
+        turn.length_cuts = match replied.end {
+            ReplyEnd::Model(Stop::Length) => turn.length_cuts + 1,
+            _ => 0,
+        };
+        let attempt = match turn.phase {
+            Phase::Sampling { attempt, .. } => attempt,
+            _ => 1,
+        };
+        turn.phase = if replied.message.is_some() {
+            // Calls that follow in the same commit replace this.
+            Phase::Said { end: replied.end.clone() }
+        } else {
+            Phase::Ready { attempt }
+        };
+    }
+
+    fn call_proposed(&mut self, proposed: &CallProposed, place: RecordRef) {
+        let Some(turn) = &mut self.turn else { return };
+        let call = Call {
+            id: proposed.call_id.clone(),
+            provider_id: proposed.provider_id.clone(),
+            tool: proposed.tool.clone(),
+            title: proposed.title.clone(),
+            read_only: proposed.read_only,
+            malformed: matches!(proposed.input, CallInput::Malformed { .. }),
+            place,
+            state: CallState::Proposed,
+        };
+        match &mut turn.phase {
+            Phase::Calls(calls) => calls.push(call),
+            phase => *phase = Phase::Calls(vec![call]),
+        }
+    }
+
+    fn call_finished(&mut self, finished: &CallFinished, seq: Seq, place: RecordRef) {
+        for (path, digest) in &finished.reads {
+            self.reads.insert(path, *digest);
+        }
+        let Some(turn) = &mut self.turn else { return };
+        let Phase::Calls(calls) = &mut turn.phase else { return };
+        let Some(call) = calls.iter_mut().find(|call| call.id == finished.call_id) else { return };
+        // The first result in the journal is the result; a later one is dropped.
+        if call.state == CallState::Finished {
+            return;
+        }
+        call.state = CallState::Finished;
+        let kind = ContextKind::Result {
+            provider_id: call.provider_id.clone(),
+            is_error: finished.status != ToolStatus::Ok,
+        };
+        if calls.iter().all(|call| call.state == CallState::Finished) {
+            turn.phase = Phase::Ready { attempt: 1 };
+        }
+        self.extend_context(seq, place, kind);
+    }
+
+    fn approval_resolved(&mut self, resolved: &ApprovalResolved, at: Timestamp) {
+        let Some(index) = self.approvals.iter().position(|p| p.approval.approval_id == resolved.approval_id)
+        else {
+            return;
+        };
+        let pending = self.approvals.remove(index);
+        if resolved.choice == Some(ChoiceId::AllowOnce) {
+            let shown = Some(Arc::clone(&pending.approval));
+            self.set_call(&pending.call, |call| call.state = CallState::Allowed { shown });
+        }
+        if resolved.choice == Some(ChoiceId::Deny)
+            && let Some(turn) = &mut self.turn
+        {
+            turn.refused |= resolved.feedback.is_none();
+            if let Some(call) = turn.calls().iter().find(|call| call.id == pending.call) {
+                let reason = Reason::PersonDenied.code().into();
+                let denial = Denial { tool: call.tool.clone(), title: call.title.clone(), reason };
+                turn.denials.push(denial);
+            }
+        }
+        if resolved.resolution != Resolution::Answered
+            && pending.approval.subject.kind() == ApprovalKind::Plan
+            && let Some(plan) = self.plan.as_mut().filter(|plan| plan.phase == PlanPhase::Presented)
+        {
+            plan.phase = PlanPhase::Planning;
+        }
+        self.settled.push_back(Settled {
+            approval_id: resolved.approval_id.clone(),
+            digest: pending.approval.digest,
+            resolution: resolved.resolution,
+            choice: resolved.choice,
+            by: resolved.by.clone(),
+            at,
+        });
+        if self.settled.len() > MAX_SETTLED {
+            self.settled.pop_front();
+        }
+    }
+
+    fn extend_context(&mut self, seq: Seq, place: RecordRef, kind: ContextKind) {
+        self.context.push(ContextItem { seq, place, kind });
+    }
+
+    fn set_fate(&mut self, prompt: TurnId, fate: Fate) {
+        if let Some(known) = self.prompts.get_mut(&prompt) {
+            known.fate = fate;
+        }
+    }
+
+    fn with_turn(&mut self, id: TurnId, change: impl FnOnce(&mut Turn)) {
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.id == id) {
+            change(turn);
+        }
+    }
+
+    fn set_call(&mut self, id: &CallId, change: impl FnOnce(&mut Call)) {
+        if let Some(Turn { phase: Phase::Calls(calls), .. }) = &mut self.turn
+            && let Some(call) = calls.iter_mut().find(|call| call.id == *id)
+        {
+            change(call);
+        }
+    }
+}
+
+fn preview(content: &[agentd_protocol::session::Content]) -> String {
+    use agentd_protocol::session::Content;
+    let text = content
+        .iter()
+        .map(|part| match part {
+            Content::Text { text } => text.as_str(),
+            Content::Image { .. } => "[image]",
+            Content::File { path } => path.as_str(),
+            Content::Resource { uri, .. } => uri.as_str(),
+        })
+        .collect::<Vec<_>>()
+        .join(" ");
+    text.chars().take(200).collect()
+}

@@ -1,0 +1,108 @@
+//! Ends: of what runs for a turn, of a session's task when the daemon goes down, of the session itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::actor::Session;
+use super::error::SessionError;
+use super::flight::Flight;
+use super::record::TurnParked;
+
+/// How long an interrupted call may take to end before it is dropped.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+impl Session {
+    /// What runs for the turn is told to end; after a grace it is dropped.
+    pub(super) fn stop_running(&mut self) {
+        self.turn_token.cancel();
+        self.stop_at = Some(Instant::now() + STOP_GRACE);
+    }
+
+    /// A pause that is over, or that nobody waits for any more.
+    pub(super) fn wake_timer(&mut self) {
+        self.wait_until = None;
+    }
+
+    pub(super) fn stopped_running(&mut self) {
+        self.stop_at = None;
+    }
+
+    pub(super) async fn drop_flight(&mut self) {
+        self.stop_at = None;
+        if let Some(Flight::Run { .. }) = self.flight.get().take() {
+            let recorded = self.abandon_running().await;
+            self.put_off(recorded);
+        }
+    }
+
+    pub(super) async fn park(&mut self, reply: tokio::sync::oneshot::Sender<()>) {
+        self.parked = true;
+        self.parking.push(reply);
+        match self.flight.get() {
+            Some(Flight::Sample { .. }) => {
+                self.flight.clear();
+                let cut = self.cut_sample(super::turn::Cut::Parked).await;
+                if let Err(error) = cut {
+                    tracing::warn!(session = %self.state.id(), %error, "a parked answer was not kept");
+                }
+            }
+            Some(Flight::Prepare { .. }) => self.flight.clear(),
+            Some(Flight::Run { effects: false, .. }) => self.stop_running(),
+            // Calls with effects get the time that the shutdown gives them.
+            Some(Flight::Run { .. }) | None => {}
+        }
+    }
+
+    pub(super) async fn finish_parking(&mut self) {
+        let recorded = self.record_landed().await;
+        self.put_off(recorded);
+        let running =
+            self.state.turn.as_ref().filter(|_| !super::step::only_waits(&self.state)).map(|turn| turn.id);
+        if let Some(turn_id) = running
+            && let Err(error) = self.commit(vec![TurnParked { turn_id }.into()]).await
+        {
+            tracing::warn!(session = %self.state.id(), %error, "a turn was not parked");
+        }
+        if let Err(error) = self.journal.sync().await {
+            tracing::warn!(session = %self.state.id(), %error, "the journal was not synced");
+        }
+        for reply in std::mem::take(&mut self.parking) {
+            let _ = reply.send(());
+        }
+    }
+
+    pub(super) async fn delete(&mut self) -> Result<(), SessionError> {
+        self.turn_token.cancel();
+        // Dropping a flight ends its processes: their lifeline closes.
+        self.flight.clear();
+        let id = self.state.id();
+        self.deps
+            .journals
+            .remove_session(self.deps.paths.session_dir(id))
+            .await
+            .map_err(|error| super::commit::storage(format!("{error:#}")))?;
+        let paths = Arc::clone(&self.deps.paths);
+        let plans = self.state.plan_files.clone();
+        super::blocking(move || {
+            for path in plans {
+                if let Err(error) = paths.remove_plan(&path) {
+                    tracing::warn!(%error, "a plan file was left behind");
+                }
+            }
+            if let Err(error) = paths.remove_scratch(id) {
+                tracing::warn!(%error, "temporary files were left behind");
+            }
+        })
+        .await;
+        self.unmark().await;
+        self.deleted = true;
+        self.watcher.deleted(id);
+        self.feed.close();
+        for (_, reply) in self.waiters.drain(..) {
+            let _ = reply.send(Err(SessionError::NotFound("session")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,328 @@
+//! The engine's pure half: records, the fold, the next step, what a restart makes of it, what clients see. No task, no
+//! disk. Sessions that run are tested in `registry::tests`.
+
+mod fold;
+mod project;
+mod recover;
+mod simulate;
+mod step;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentd_protocol::Mode;
+use agentd_protocol::approval::{Approval, By, ChoiceId, PlanSubject, Question, ToolSubject};
+use agentd_protocol::event::{ResetReason, Resolution, ToolKind, ToolStatus};
+use agentd_protocol::permission::Decision;
+use agentd_protocol::plan::PlanAuthor;
+use agentd_protocol::session::{At, Content, ModelInfo, Origin};
+use agentd_protocol::time::Timestamp;
+use agentd_protocol::turn::{Outcome, Usage};
+
+use super::approval::{Frame, PlanModes};
+use super::record::*;
+use super::state::SessionState;
+use crate::ids::{CallId, DaemonId, Digest, MessageId, Seq, SessionId, TurnId, digest_of};
+use crate::journal::RecordRef;
+use crate::model::message::Stop;
+
+/// The ids that a made-up history uses: few, so that records meet.
+struct Cast {
+    session: SessionId,
+    turns: [TurnId; 3],
+    calls: [CallId; 4],
+    messages: [MessageId; 2],
+    approvals: [Arc<Approval>; 3],
+}
+
+impl Cast {
+    fn new() -> Self {
+        let session = SessionId::generate();
+        let calls = std::array::from_fn(|_| CallId::generate(session));
+        let frame = Frame { session, mode: Mode::Plan, now: at(0) };
+        let tool = frame.tool(tool_subject(&calls[0]), "write a".into());
+        let plan = frame.plan(None, plan_subject("# Plan"), PlanModes { manual: Mode::Default });
+        let question = Question { question: "Which?".into(), options: vec![], multi_select: false };
+        let question = frame.question(calls[2].clone(), vec![question]);
+        Self {
+            session,
+            turns: std::array::from_fn(|_| TurnId::generate()),
+            calls,
+            messages: std::array::from_fn(|_| MessageId::generate(session)),
+            approvals: [tool, plan, question].map(Arc::new),
+        }
+    }
+
+    fn created(&self) -> Created {
+        Created {
+            format: FORMAT,
+            daemon_id: DaemonId::generate(),
+            session_id: self.session,
+            handle: "api-otter".into(),
+            title: None,
+            cwd: "/home/u/api".into(),
+            mode: Mode::Default,
+            model: ModelInfo { provider: "demo".into(), model: "tour".into(), reason: "asked for".into() },
+            parent: None,
+            origin: Origin::Client,
+            by: by(),
+            system_prompt: digest_of(b"system"),
+            tools: digest_of(b"tools"),
+            params: digest_of(b"params"),
+        }
+    }
+
+    fn state(&self) -> SessionState {
+        SessionState::new(self.created(), Seq(1), at(0))
+    }
+
+    fn prompt(&self, turn: usize, at_point: At) -> Record {
+        InboxAdded {
+            prompt_id: self.turns[turn],
+            origin: Origin::Client,
+            at_point,
+            content: vec![Content::Text { text: "go".into() }],
+            by: by(),
+            params: digest_of(b"p"),
+            queued: false,
+            queued_at: at(1),
+        }
+        .into()
+    }
+
+    fn taken(&self, prompt: usize, turn: usize) -> Record {
+        InboxTaken { prompt_id: self.turns[prompt], turn_id: self.turns[turn] }.into()
+    }
+
+    fn started(&self, turn: usize) -> Record {
+        TurnStarted { turn_id: self.turns[turn], origin: Origin::Client }.into()
+    }
+
+    fn stopping(&self, turn: usize) -> Record {
+        TurnStopping { turn_id: self.turns[turn], by: by() }.into()
+    }
+
+    fn sampling(&self, attempt: u32) -> Record {
+        SampleStarted { message_id: self.messages[0].clone(), attempt }.into()
+    }
+
+    fn failed(&self, then: AfterFailure) -> Record {
+        SampleFailed { message_id: self.messages[0].clone(), error: "busy".into(), then }.into()
+    }
+
+    fn replied(&self, stop: Stop) -> Record {
+        self.ended(ReplyEnd::Model(stop))
+    }
+
+    fn ended(&self, end: ReplyEnd) -> Record {
+        Replied {
+            message_id: self.messages[0].clone(),
+            text: Body::Inline("text".into()),
+            thinking: None,
+            message: Some(Json::Inline(raw(r#"{"role":"assistant","blocks":[]}"#))),
+            usage: Usage { requests: 1, ..Usage::default() },
+            end,
+        }
+        .into()
+    }
+
+    fn proposed(&self, call: usize, read_only: bool) -> Record {
+        CallProposed {
+            call_id: self.calls[call].clone(),
+            provider_id: format!("c{call}"),
+            tool: if read_only { "read_file" } else { "write_file" }.into(),
+            kind: if read_only { ToolKind::Read } else { ToolKind::Edit },
+            title: "a call".into(),
+            input: CallInput::Json(Json::Inline(raw(r#"{"file_path":"a"}"#))),
+            read_only,
+        }
+        .into()
+    }
+
+    fn judged(&self, call: usize, decision: Decision) -> Record {
+        CallJudged {
+            call_id: self.calls[call].clone(),
+            decision,
+            reason: "table".into(),
+            rule: None,
+            confinement: None,
+            mode: Mode::Default,
+        }
+        .into()
+    }
+
+    fn running(&self, call: usize, effects: bool) -> Record {
+        CallStarted { call_id: self.calls[call].clone(), effects }.into()
+    }
+
+    fn result(&self, call: usize, status: ToolStatus) -> Record {
+        CallFinished {
+            call_id: self.calls[call].clone(),
+            status,
+            reason: None,
+            content: Body::Inline("done".into()),
+            diff: None,
+            reads: vec![("/home/u/api/a".into(), digest_of(b"a"))],
+        }
+        .into()
+    }
+
+    fn asks(&self, call: usize, approval: usize) -> Record {
+        ApprovalRequested {
+            call_id: self.calls[call].clone(),
+            approval: Arc::clone(&self.approvals[approval]),
+        }
+        .into()
+    }
+
+    fn resolved(&self, approval: usize, choice: Option<ChoiceId>, feedback: Option<&str>) -> Record {
+        ApprovalResolved {
+            approval_id: self.approvals[approval].approval_id.clone(),
+            resolution: if choice.is_some() { Resolution::Answered } else { Resolution::Cancelled },
+            choice,
+            by: by(),
+            feedback: feedback.map(str::to_owned),
+        }
+        .into()
+    }
+
+    fn finished(&self, turn: usize, outcome: Outcome) -> Record {
+        TurnFinished {
+            turn_id: self.turns[turn],
+            outcome,
+            usage: Usage::default(),
+            denials: vec![],
+            error: None,
+            mode: Mode::Default,
+            hold_inbox: false,
+        }
+        .into()
+    }
+
+    /// One of every kind of record, with the event that the protocol names for it; none for the engine's own.
+    fn one_of_each(&self) -> Vec<(Record, Option<&'static str>)> {
+        let said = |source| ContextAdded {
+            message_id: self.messages[1].clone(),
+            source,
+            origin: Some(Origin::Client),
+            text: Body::Inline("hello".into()),
+        };
+        let revision = digest_of(b"# Plan");
+        vec![
+            (self.created().into(), Some("sessionCreated")),
+            (mode_changed(Mode::Default, Mode::Plan), Some("modeChanged")),
+            (TitleChanged { title: "T".into() }.into(), Some("titleChanged")),
+            (plan_entered(1), Some("planEntered")),
+            (plan_written("# Plan", PlanAuthor::Own), Some("planChanged")),
+            (
+                PlanApproved { revision, choice: ChoiceId::Execute, mode_after: Mode::AcceptEdits }.into(),
+                Some("planApproved"),
+            ),
+            (PlanRejected { revision, feedback: Some("more".into()) }.into(), Some("planRejected")),
+            (PlanRecovered { from: "snapshot".into(), revision }.into(), Some("planRecovered")),
+            (self.prompt(0, At::Turn), Some("promptAccepted")),
+            (self.taken(0, 0), None),
+            (InboxWithdrawn { prompt_id: self.turns[1] }.into(), Some("promptWithdrawn")),
+            (
+                CommandRun { prompt_id: self.turns[2], name: "plan".into(), params: revision, by: by() }
+                    .into(),
+                None,
+            ),
+            (self.started(0), Some("turnStarted")),
+            (TurnResumed { turn_id: self.turns[0], after_crash: true }.into(), Some("turnResumed")),
+            (TurnParked { turn_id: self.turns[0] }.into(), None),
+            (self.stopping(0), None),
+            (self.finished(0, Outcome::Finished), Some("turnFinished")),
+            (said(Source::Prompt).into(), Some("message")),
+            (said(Source::Guidance).into(), None),
+            (said(Source::Environment).into(), None),
+            (said(Source::Plan).into(), None),
+            (ContextReset { reason: ResetReason::Clear, keep: vec![Seq(2)] }.into(), Some("contextReset")),
+            (self.sampling(1), None),
+            (self.failed(AfterFailure::Retry { at: at(9) }), Some("messageAborted")),
+            (self.replied(Stop::End), Some("message")),
+            (self.proposed(0, true), Some("toolCallStarted")),
+            (self.judged(0, Decision::Allow), Some("permissionDecided")),
+            (self.running(0, true), None),
+            (self.result(0, ToolStatus::Ok), Some("toolCallFinished")),
+            (
+                FileChanged {
+                    call_id: self.calls[0].clone(),
+                    path: "/home/u/api/a".into(),
+                    before: None,
+                    after: Some(revision),
+                    added: 1,
+                    removed: 0,
+                }
+                .into(),
+                Some("fileChanged"),
+            ),
+            (self.asks(0, 0), Some("approvalRequested")),
+            (ApprovalChanged { approval: Arc::clone(&self.approvals[1]) }.into(), Some("approvalChanged")),
+            (self.resolved(0, Some(ChoiceId::AllowOnce), None), Some("approvalResolved")),
+        ]
+    }
+}
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_unix_ms(ms)
+}
+
+fn by() -> By {
+    By { principal: "user:1".into(), client: "test".into(), pid: Some(7) }
+}
+
+fn raw(text: &str) -> Box<serde_json::value::RawValue> {
+    serde_json::from_str(text).unwrap()
+}
+
+fn tool_subject(call: &CallId) -> ToolSubject {
+    ToolSubject {
+        call_id: call.clone(),
+        tool: "write_file".into(),
+        input: serde_json::json!({ "file_path": "a" }),
+        cwd: "/home/u/api".into(),
+        effects: vec!["write /home/u/api/a".into()],
+        confinement: Some("workspace".into()),
+        reason: "table".into(),
+        diff: Some("+x".into()),
+    }
+}
+
+fn plan_subject(content: &str) -> PlanSubject {
+    let revision: Digest = digest_of(content.as_bytes());
+    PlanSubject { path: "/plans/a.md".into(), revision, content: content.into(), diff: None, cycle: 1 }
+}
+
+fn mode_changed(from: Mode, to: Mode) -> Record {
+    ModeChanged { from, to, by: by() }.into()
+}
+
+fn plan_entered(cycle: u32) -> Record {
+    let path = PathBuf::from(format!("/plans/{cycle}.md"));
+    PlanEntered { pre_mode: Mode::AcceptEdits, slug: format!("{cycle}"), path, cycle, running: vec![] }.into()
+}
+
+fn plan_written(text: &str, by: PlanAuthor) -> Record {
+    PlanWritten { revision: digest_of(text.as_bytes()), by, diff: Body::Inline("+".into()) }.into()
+}
+
+/// Where the records of these histories would lie: nobody reads them back.
+fn place(seq: Seq) -> RecordRef {
+    RecordRef { offset: seq.0 * 100, len: 100, index: 0 }
+}
+
+fn fold<'a>(state: &mut SessionState, records: impl IntoIterator<Item = &'a Record>) {
+    for record in records {
+        let seq = Seq(state.head.0 + 1);
+        let moment = at(i64::try_from(seq.0).unwrap());
+        state.apply(seq, moment, place(seq), record);
+    }
+}
+
+/// A session in which a turn has begun.
+fn turning(cast: &Cast) -> SessionState {
+    let mut state = cast.state();
+    fold(&mut state, &[cast.prompt(0, At::Turn), cast.started(0), cast.taken(0, 0)]);
+    state
+}
