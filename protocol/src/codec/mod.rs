@@ -122,10 +122,16 @@ impl Encoder<&str> for Codec {
 /// A buffer that grew for one message is given back after it: most connections are idle most of the time.
 const KEEP: usize = 64 * 1024;
 
+/// Room for the next read in a buffer that was made anew.
+const READ: usize = 8 * 1024;
+
 /// After `taken` bytes were taken out of `source`.
 fn give_back(source: &mut BytesMut, taken: usize) {
     if taken > KEEP {
-        *source = BytesMut::from(&source[..]);
+        // With some room: a buffer without any is read into by a few bytes at a time.
+        let mut smaller = BytesMut::with_capacity(source.len().max(READ));
+        smaller.put_slice(source);
+        *source = smaller;
     }
 }
 
@@ -140,6 +146,14 @@ fn message(bytes: &[u8]) -> Item {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_skipped_is_not_read_in_crumbs() {
+        let mut lines = Codec::new(Framing::Lines, KEEP);
+        let mut source = BytesMut::from(&vec![b'x'; 2 * KEEP][..]);
+        assert_eq!(lines.decode(&mut source).unwrap(), Some(Item::TooLarge));
+        assert!(source.is_empty() && source.capacity() >= READ, "{} bytes of room", source.capacity());
+    }
 
     #[test]
     fn a_line_break_in_a_text_becomes_a_blank() {
