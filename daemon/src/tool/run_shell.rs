@@ -4,6 +4,7 @@ mod plain;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::process::{
     Captured, CommandSpec, DEFAULT_PATH, Finished, GRACE, Leftovers, OutputLimits, Parts, SpawnError,
     Spawner, Status,
 };
+use crate::workspace::{self, Base};
 
 const NAME: &str = "run_shell";
 
@@ -118,9 +120,13 @@ impl Tool for RunShell {
                 "{NAME}: `timeout_ms` is {timeout_ms}; it can be from 1 to {MAX_TIMEOUT_MS}"
             )));
         }
-        let effect = Effect::RunCommand(CommandTarget { command: command.clone(), cwd: scene.cwd.clone() });
+        // By its true name, so that a person sees, and the approval is bound to, the folder where it really runs. If it
+        // is gone the command is told so when it starts.
+        let base = Base { cwd: &scene.cwd, home: None };
+        let cwd = workspace::locate(base, ".").map_or_else(|_| scene.cwd.clone(), |folder| folder.real);
+        let effect = Effect::RunCommand(CommandTarget { command: command.clone(), cwd: cwd.clone() });
         let title = title(&command);
-        let spec = spec(command, Duration::from_millis(timeout_ms), scene);
+        let spec = spec(command, cwd, Duration::from_millis(timeout_ms), scene);
         let spawner = Arc::clone(&self.spawner);
         Ok(Prepared {
             title,
@@ -131,7 +137,7 @@ impl Tool for RunShell {
     }
 }
 
-fn spec(command: String, timeout: Duration, scene: &Scene) -> CommandSpec {
+fn spec(command: String, cwd: PathBuf, timeout: Duration, scene: &Scene) -> CommandSpec {
     let mut env = scene.env.to_vec();
     env.retain(|(name, _)| name != "TMPDIR");
     env.push(("TMPDIR".into(), scene.scratch.to_string_lossy().into_owned()));
@@ -139,7 +145,7 @@ fn spec(command: String, timeout: Duration, scene: &Scene) -> CommandSpec {
     CommandSpec {
         program: SHELL.into(),
         args: options.chain([command.into()]).collect(),
-        cwd: scene.cwd.clone(),
+        cwd,
         env,
         timeout,
         grace: GRACE,

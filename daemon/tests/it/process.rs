@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd::ids::SessionId;
+use agentd::permission::effect::Effect;
 use agentd::process::{
     CommandSpec, Finished, Leftovers, OutputLimits, Owner, SpawnError, Spawner, Status, base_env,
 };
@@ -110,6 +111,13 @@ impl Place {
         };
         let context = RunContext { cancel: CancellationToken::new(), confinement: Confinement::Off };
         soon("the end of the call", work(context)).await
+    }
+
+    fn effects(&self, cwd: &Path) -> Vec<Effect> {
+        let arguments = to_raw_value(&json!({ "command": "true" })).unwrap();
+        let tool = RunShell::new(Arc::clone(&self.spawner));
+        let scene = Scene { cwd: cwd.into(), ..self.scene() };
+        tool.prepare(&arguments, &scene).unwrap().effects
     }
 
     fn fifo_path(&self) -> PathBuf {
@@ -486,4 +494,20 @@ async fn a_helper_that_its_command_kills_or_stops_is_made_up_for() {
     let mut ran = Command::new(inner::program());
     ran.args(["--ignored", "--exact", "process::inner::without_helper"]);
     inner::assert_passes(&mut ran);
+}
+
+/// What a person approves is bound to these lines, so a folder swapped for a link must change them.
+#[test]
+fn a_command_declares_the_true_name_of_its_folder() {
+    let place = Place::new();
+    let root = place.path().canonicalize().unwrap();
+    let folder = root.join("project");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::create_dir(root.join("elsewhere")).unwrap();
+    let before = place.effects(&folder);
+    std::fs::remove_dir(&folder).unwrap();
+    std::os::unix::fs::symlink(root.join("elsewhere"), &folder).unwrap();
+    let [Effect::RunCommand(command)] = &place.effects(&folder)[..] else { panic!("one effect") };
+    assert_eq!(command.cwd, root.join("elsewhere"));
+    assert_ne!(before, place.effects(&folder));
 }
