@@ -130,7 +130,7 @@ pub fn read(path: &Path) -> Result<PlanFile, PlanError> {
     }
 }
 
-/// Writes a plan, all or nothing. Something at its path that is no plain file of one name is renamed first, to
+/// Writes a plan, all or nothing. Something at its path that is no plan, or no plain file of one name, is renamed first, to
 /// `<name>.aside-<n>`, and what it leads to is left as it is.
 ///
 /// # Errors
@@ -140,7 +140,9 @@ pub fn write(path: &Path, content: &str) -> Result<Written, PlanError> {
         return Err(PlanError::TooLarge { size: content.len() });
     }
     let entry = entry_at(path)?;
-    let set_aside = if entry.is_plain()? { None } else { Some(set_aside(&entry, path)?) };
+    // A file that only looks like a plan is somebody's work too: one that grew too long, or was saved in another encoding.
+    let is_plan = entry.is_plain()? && !matches!(read(path), Ok(PlanFile::Unusable(_)));
+    let set_aside = if is_plan { None } else { Some(set_aside(&entry, path)?) };
     entry.replace_private(content.as_bytes(), Expected::Any)?;
     Ok(Written { revision: digest_of(content.as_bytes()), set_aside })
 }
@@ -210,6 +212,21 @@ mod tests {
             assert_eq!(place.root.join(folder).metadata().unwrap().mode() & 0o7777, 0o700, "{folder}");
         }
         assert_eq!(place.create(&["otter", "otter", "lynx"]).slug, "api-paging-lynx");
+    }
+
+    #[test]
+    fn what_somebody_saved_in_the_plans_place_is_kept_aside() {
+        let place = Place::new();
+        let path = place.create(&["otter"]).path;
+        let too_long = vec![b'x'; usize::try_from(MAX_PLAN).unwrap() + 1];
+        for (n, work) in [(1, b"# caf\xe9\n".to_vec()), (2, too_long)] {
+            std::fs::write(&path, &work).unwrap();
+            let aside = write(&path, "# Plan\n").unwrap().set_aside.unwrap();
+            assert_eq!(aside, place.root.join(format!("state/plans/api-paging-otter.md.aside-{n}")));
+            assert_eq!(std::fs::read(aside).unwrap(), work);
+            assert_eq!(read(&path).unwrap(), plan("# Plan\n"));
+        }
+        assert_eq!(write(&path, "# Other\n").unwrap().set_aside, None, "a plan is simply replaced");
     }
 
     #[test]
