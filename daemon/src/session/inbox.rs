@@ -65,8 +65,9 @@ impl Session {
         // A person's prompt lets a held inbox go, oldest entry first; anyone else's waits behind it.
         let held = self.state.inbox_held && caller.origin() != agentd_protocol::session::Origin::Client;
         let busy = self.state.turn.is_some() || !self.state.inbox.is_empty() || held;
-        let steers =
-            params.at == At::Step && self.state.turn.as_ref().is_some_and(|turn| turn.stopping.is_none());
+        let steers = params.at == At::Step
+            && self.state.may_steer(caller.origin())
+            && self.state.turn.as_ref().is_some_and(|turn| turn.stopping.is_none());
         let entry = InboxAdded {
             prompt_id,
             origin: caller.origin(),

@@ -278,6 +278,18 @@ impl SessionState {
         self.approvals.iter().find(|pending| pending.approval.approval_id == *id)
     }
 
+    /// Entries that join the turn that runs. A turn has the rights of whoever started it, so a person's turn is steered
+    /// by persons only; what others send waits for a turn of its own.
+    pub fn steering(&self) -> impl Iterator<Item = &InboxEntry> {
+        self.inbox.iter().filter(|entry| entry.at == At::Step && self.may_steer(entry.origin))
+    }
+
+    /// Whether a message of `origin` may join the turn that runs.
+    #[must_use]
+    pub fn may_steer(&self, origin: Origin) -> bool {
+        self.turn.as_ref().is_some_and(|turn| origin == Origin::Client || turn.origin != Origin::Client)
+    }
+
     #[must_use]
     pub fn call(&self, id: &CallId) -> Option<&Call> {
         self.turn.as_ref()?.calls().iter().find(|call| call.id == *id)

@@ -1,7 +1,6 @@
 //! The next step of a session is a function of its state. The program counter is in the journal, not on a stack: after
 //! a crash the same state gives the same step.
 
-use agentd_protocol::session::At;
 use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::Outcome;
 
@@ -84,7 +83,7 @@ fn turn_step(state: &SessionState, turn: &Turn) -> Step {
             Step::Finish(Ending { outcome: Outcome::Failed, error: Some(error.clone()) })
         }
         Phase::Said { end } => {
-            if state.inbox.iter().any(|entry| entry.at == At::Step) && !state.inbox_held {
+            if state.steering().next().is_some() && !state.inbox_held {
                 return Step::Sample { attempt: 1 };
             }
             match end {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentd_protocol::event::ToolStatus;
-use agentd_protocol::session::{At, Content};
+use agentd_protocol::session::Content;
 use agentd_protocol::turn::Outcome;
 use agentd_protocol::{CallId, MessageId, TurnId};
 use futures_util::FutureExt as _;
@@ -79,7 +79,7 @@ impl Session {
         let message = MessageId::generate(self.state.id());
         let mut records = Vec::new();
         if !self.state.inbox_held {
-            let steering: Vec<_> = self.state.inbox.iter().filter(|e| e.at == At::Step).cloned().collect();
+            let steering: Vec<_> = self.state.steering().cloned().collect();
             for entry in steering {
                 records.push(InboxTaken { prompt_id: entry.prompt_id, turn_id }.into());
                 records.push(self.said(&entry).await?);
