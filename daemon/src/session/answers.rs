@@ -1,8 +1,6 @@
 //! Answers to approvals: the first valid one wins, and it, its mode change, its context change and its result are one
 //! commit.
 
-use std::sync::Arc;
-
 use agentd_protocol::approval::{Approval, ChoiceId, RespondParams, RespondResult, Subject};
 use agentd_protocol::event::{ResetReason, Resolution, ToolStatus};
 use agentd_protocol::plan::PlanAuthor;
@@ -18,6 +16,7 @@ use super::record::{
 };
 use super::state::{Call, Pending, Settled};
 use crate::context;
+use crate::ids::{Digest, digest_of};
 
 impl Session {
     pub(super) async fn respond(
@@ -61,10 +60,14 @@ impl Session {
     /// The winner repeating itself is told again that it won; anyone else learns who did.
     fn late_answer(&self, answer: &RespondParams, caller: &Caller) -> Result<RespondResult, SessionError> {
         let settled = self.settled(&answer.approval_id).ok_or(SessionError::NotFound("approval"))?;
+        // The same words from the same client may come over another connection, after a restart of either side. Another
+        // word is another answer, and must not be told that it counts.
+        let same_client =
+            settled.by.principal == caller.by.principal && settled.by.client == caller.by.client;
         if settled.resolution == Resolution::Answered
-            && settled.choice == Some(answer.choice)
             && settled.digest == answer.digest
-            && settled.by == caller.by
+            && settled.answer == Some(answer_digest(answer))
+            && same_client
         {
             return Ok(RespondResult { status: "accepted".into(), mode_now: self.state.mode });
         }
@@ -98,6 +101,7 @@ impl Session {
             choice: Some(answer.choice),
             by: caller.by.clone(),
             feedback: answer.feedback.clone().filter(|text| !text.trim().is_empty()),
+            answer: Some(answer_digest(answer)),
         }
         .into()
     }
@@ -252,18 +256,23 @@ impl Session {
         text: String,
         caller: &Caller,
     ) -> Result<(), SessionError> {
-        let Some(pending) = self.state.pending(id) else { return Err(self.not_pending(id)) };
-        let approval = Arc::clone(&pending.approval);
-        let (choice, revision) = match &approval.subject {
-            Subject::Tool { .. } => (ChoiceId::Deny, None),
-            Subject::Plan { plan } => (ChoiceId::KeepPlanning, Some(plan.revision)),
-            Subject::Question { .. } => (ChoiceId::Answer, None),
+        let (choice, digest, revision) = match self.state.pending(id).map(|pending| &pending.approval) {
+            Some(approval) => match &approval.subject {
+                Subject::Tool { .. } => (ChoiceId::Deny, approval.digest, None),
+                Subject::Plan { plan } => (ChoiceId::KeepPlanning, approval.digest, Some(plan.revision)),
+                Subject::Question { .. } => (ChoiceId::Answer, approval.digest, None),
+            },
+            // Settled already, perhaps by this very prompt, whose answer was lost on the way.
+            None => match self.settled(id) {
+                Some(settled) => (settled.choice.unwrap_or(ChoiceId::Deny), settled.digest, None),
+                None => return Err(self.not_pending(id)),
+            },
         };
         self.respond(
             RespondParams {
                 approval_id: id.clone(),
                 choice,
-                digest: approval.digest,
+                digest,
                 revision,
                 feedback: Some(text),
                 comments: Vec::new(),
@@ -280,4 +289,22 @@ impl Session {
 
 fn remarks(answer: &RespondParams) -> context::Remarks<'_> {
     context::Remarks { feedback: answer.feedback.as_deref(), comments: &answer.comments }
+}
+
+/// All that an answer says, without what it was said to.
+fn answer_digest(answer: &RespondParams) -> Digest {
+    let RespondParams {
+        approval_id: _,
+        digest: _,
+        revision: _,
+        choice,
+        feedback,
+        comments,
+        mode,
+        edited_plan,
+        answers,
+    } = answer;
+    let said = (choice, feedback, comments, mode, edited_plan, answers);
+    // Plain data with string keys always serialises.
+    digest_of(&serde_json::to_vec(&said).unwrap_or_default())
 }

@@ -333,6 +333,7 @@ impl SessionState {
             choice: resolved.choice,
             by: resolved.by.clone(),
             at,
+            answer: resolved.answer,
         });
         if self.settled.len() > MAX_SETTLED {
             self.settled.pop_front();

@@ -255,6 +255,7 @@ pub fn cancel(approval_id: &ApprovalId, by: By) -> Record {
         choice: None,
         by,
         feedback: None,
+        answer: None,
     })
 }
 
@@ -267,6 +268,7 @@ pub fn settled_by_mode(approval_id: &ApprovalId, by: By) -> Record {
         choice: None,
         by,
         feedback: None,
+        answer: None,
     })
 }
 

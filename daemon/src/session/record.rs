@@ -510,6 +510,9 @@ pub struct ApprovalResolved {
     pub choice: Option<ChoiceId>,
     pub by: By,
     pub feedback: Option<String>,
+    /// Digest of all that the answer said, so that its repetition is known from another answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Digest>,
 }
 
 #[cfg(test)]

@@ -206,6 +206,8 @@ pub struct Settled {
     pub choice: Option<ChoiceId>,
     pub by: By,
     pub at: Timestamp,
+    /// Digest of all that the winning answer said.
+    pub answer: Option<Digest>,
 }
 
 /// Content hashes of files, newest last, bounded.

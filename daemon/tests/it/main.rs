@@ -2,5 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, with the place")]
 
+mod answers;
 mod floors;
 mod process;
+mod served;
+mod shutdown;

@@ -262,7 +262,11 @@ async fn text_never_approves() {
     home.try_prompt(yes()).await.unwrap();
     assert_eq!(listener.next("approvalResolved").await["choice"], "keepPlanning");
     assert_eq!(home.state(id).await.mode, Mode::Plan);
-    assert!(matches!(home.try_prompt(yes()).await, Err(SessionError::ApprovalSettled(_))));
+    // Its repetition changes nothing; other words come too late.
+    home.try_prompt(yes()).await.unwrap();
+    let other = PromptParams { answers: Some(pending), ..prompt(id, "really") };
+    assert!(matches!(home.try_prompt(other).await, Err(SessionError::ApprovalSettled(_))));
+    assert_eq!(home.state(id).await.mode, Mode::Plan);
 }
 
 #[tokio::test]

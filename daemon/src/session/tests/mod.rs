@@ -182,6 +182,7 @@ impl Cast {
             choice,
             by: by(),
             feedback: feedback.map(str::to_owned),
+            answer: None,
         }
         .into()
     }

@@ -55,6 +55,7 @@ impl World {
                     choice: Some(choice),
                     by: by(),
                     feedback: (self.dice.roll(2) == 1).then(|| "why".into()),
+                    answer: None,
                 };
                 let mut records = vec![resolved.into()];
                 if choice == ChoiceId::Deny {
