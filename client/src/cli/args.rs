@@ -316,6 +316,18 @@ mod tests {
     }
 
     #[test]
+    fn the_help_fits_80_columns() {
+        fn check(command: &clap::Command) {
+            let help = command.clone().term_width(80).render_long_help().to_string();
+            for line in help.lines() {
+                assert!(line.chars().count() <= 80, "{}: {line:?}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
     fn durations() {
         for (text, ms) in [("90s", 90_000), ("10m", 600_000), ("2h", 7_200_000), ("5", 5000), ("250ms", 250)]
         {
