@@ -5,14 +5,34 @@
 /// How many combining marks may follow one character; more are shown as code points.
 const MAX_COMBINING: usize = 4;
 
-/// `text` with every control, format and direction character made visible as `<U+XXXX>`; newline and tab stay.
+/// Joins two emoji into one picture. Anywhere else it is invisible.
+const JOINER: char = '\u{200d}';
+
+/// How many joiners one picture may have; the longest in use have three.
+const MAX_JOINERS: usize = 4;
+
+/// `text` with every control, format and direction character made visible as `<U+XXXX>`; newline and tab stay, and so
+/// does what joins two emoji.
 #[must_use]
 pub fn show(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut combining = 0;
-    for c in text.chars() {
+    // Whether an emoji stands before `c`, and how many joiners its picture has so far.
+    let (mut after_emoji, mut joiners) = (false, 0);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
         combining = if is_combining(c) { combining + 1 } else { 0 };
-        if matches!(c, '\n' | '\t') || (!is_deceptive(c) && combining <= MAX_COMBINING) {
+        let joins = c == JOINER
+            && after_emoji
+            && joiners < MAX_JOINERS
+            && chars.peek().is_some_and(|next| is_emoji(*next));
+        if joins {
+            joiners += 1;
+        } else if !(is_emoji(c) || c == EMOJI_STYLE) {
+            joiners = 0;
+        }
+        after_emoji = is_emoji(c) || (after_emoji && c == EMOJI_STYLE);
+        if joins || matches!(c, '\n' | '\t') || (!is_deceptive(c) && combining <= MAX_COMBINING) {
             shown.push(c);
         } else {
             shown.push_str(&format!("<U+{:04X}>", u32::from(c)));
@@ -25,6 +45,15 @@ pub fn show(text: &str) -> String {
 #[must_use]
 pub fn show_line(text: &str) -> String {
     show(text).replace('\n', "<U+000A>").replace('\t', " ")
+}
+
+/// Asks for the coloured picture of the character before it.
+const EMOJI_STYLE: char = '\u{fe0f}';
+
+/// Characters that are drawn as pictures, skin tones included.
+fn is_emoji(c: char) -> bool {
+    matches!(c, '\u{2190}'..='\u{21ff}' | '\u{2300}'..='\u{23ff}' | '\u{2600}'..='\u{27bf}'
+        | '\u{2b00}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
 }
 
 /// Characters that move the cursor, change the direction of what follows, or cannot be seen.
@@ -111,6 +140,27 @@ mod tests {
         let shown = show(&flood);
         assert_eq!(shown.matches('\u{301}').count(), MAX_COMBINING);
         assert!(shown.contains("<U+0301>"));
+    }
+
+    #[test]
+    fn joined_emoji_stay_one_picture_and_joiners_hide_nowhere_else() {
+        for text in
+            ["👩\u{200d}🔬", "👩🏽\u{200d}🔬", "🏳\u{fe0f}\u{200d}🌈", "👨\u{200d}👩\u{200d}👧\u{200d}👦!"]
+        {
+            assert_eq!(show(text), text);
+        }
+        for text in [
+            "a\u{200d}b",
+            "\u{200d}🔬",
+            "👩\u{200d}",
+            "👩\u{200d}x",
+            "👩\u{200d}\u{200d}🔬",
+            "a\u{fe0f}\u{200d}🌈",
+        ] {
+            assert!(show(text).contains("<U+200D>"), "{text:?}");
+        }
+        let chain = "👩\u{200d}".repeat(50) + "👩";
+        assert!(show(&chain).contains("<U+200D>"), "a picture without end was taken");
     }
 
     #[test]
