@@ -55,11 +55,13 @@ impl Diff {
     }
 }
 
-/// Compares line by line, with three lines of context. `name` stands in the header; a side that is absent is
+/// Compares line by line, with three lines of context. `name` stands in the header, on one line whatever is in it; a side that is absent is
 /// `/dev/null` there.
 #[must_use]
 pub fn unified(name: &str, old: Option<&str>, new: Option<&str>) -> Diff {
     let (old_text, new_text) = (old.unwrap_or_default(), new.unwrap_or_default());
+    // A line break in a name would begin a line of its own.
+    let name = agentd_protocol::show::show_line(name);
     let old_name = old.map_or_else(|| "/dev/null".to_owned(), |_| format!("a/{name}"));
     let new_name = new.map_or_else(|| "/dev/null".to_owned(), |_| format!("b/{name}"));
     if let Some((removed, added)) = too_large(old_text, new_text) {
