@@ -555,3 +555,158 @@ fn a_key_typed_at_a_terminal_does_not_show() {
     assert!(!(before + &rest).contains("sk-secret"), "{rest}");
     assert_eq!(fake.wait_for("key/set")["key"], "sk-secret");
 }
+
+#[test]
+fn a_reader_that_leaves_does_not_end_the_turn() {
+    for (running, code) in [(true, 3), (false, 1)] {
+        let mut script = session(|_| vec![]);
+        let turn = Arc::new(Mutex::new(Value::Null));
+        let (told, asked) = (Arc::clone(&turn), Arc::clone(&turn));
+        script.retain(|(method, _)| *method != "session/prompt");
+        script.push((
+            "session/prompt",
+            Box::new(move |params| {
+                *told.lock().unwrap() = params["promptId"].clone();
+                ok(json!({"turnId": params["promptId"], "queued": false})).then(vec![message(
+                    2,
+                    &params["promptId"],
+                    "1",
+                    "hi",
+                )])
+            }),
+        ));
+        script.push((
+            "session/get",
+            fixed(move || {
+                let mut state = state("default", if running { "running" } else { "idle" }, json!([]));
+                state["lastOutcome"] = json!("failed");
+                if running {
+                    state["turnId"] = asked.lock().unwrap().clone();
+                }
+                ok(json!({"state": state}))
+            }),
+        ));
+        let fake = Fake::start(script);
+        let output = fake.agentctl_unread(&["run", "--json", "x"]);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        let stderr = text(&output.stderr);
+        assert_eq!(stderr.contains("api-otter goes on without this client."), running, "{stderr}");
+        assert_eq!(stderr.contains("attach api-otter"), running, "{stderr}");
+    }
+}
+
+#[test]
+fn stopping_a_daemon_that_does_not_run_is_no_mistake() {
+    let fake = Fake::start(vec![]);
+    let output = fake.agentctl(&["daemon", "stop", "--socket", "/tmp/agentd-no-such/s"]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "agentd is not running.\n"));
+}
+
+#[test]
+fn an_unknown_method_leads_to_a_known_one() {
+    let fake = Fake::start(vec![("nope", fixed(|| error(-32601, "x", json!({}))))]);
+    let output = fake.agentctl(&["rpc", "nope"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("rpc daemon/status"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_steering_prompt_that_finds_no_turn_starts_one() {
+    for (steered, expected) in
+        [(false, "api-otter works on it; no turn was running."), (true, "reads it before its next step")]
+    {
+        let mut script = attached("idle", json!([]));
+        script.push((
+            "session/prompt",
+            Box::new(move |params| {
+                let turn = if steered { json!(SESSION) } else { params["promptId"].clone() };
+                ok(json!({"turnId": turn, "queued": false}))
+            }),
+        ));
+        let fake = Fake::start(script);
+        let output = fake.agentctl(&["send", SESSION, "--at", "step", "x"]);
+        assert!(text(&output.stdout).contains(expected), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn several_that_wait_are_listed_and_nothing_is_answered() {
+    let fake = Fake::start({
+        let mut script = one_waiting();
+        script.retain(|(method, _)| *method != "approval/list");
+        script.push((
+            "approval/list",
+            fixed(|| {
+                let mut other = plan_approval("# Other");
+                other["approvalId"] = format!("{SESSION}:a:cafecafe").into();
+                ok(json!({"approvals": [waiting(plan_approval("# The plan")), waiting(other)]}))
+            }),
+        ));
+        script
+    });
+    for args in [&["approve"][..], &["deny"]] {
+        let output = fake.agentctl(args);
+        assert_eq!(output.status.code(), Some(2));
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains("approve deadbeef") && stderr.contains("approve cafecafe"), "{stderr}");
+    }
+    assert!(fake.calls("approval/respond").is_empty());
+}
+
+#[test]
+fn an_edited_plan_leaves_no_file_once_it_is_accepted() {
+    let fake = Fake::start(one_waiting());
+    let drafts = || {
+        let names = std::fs::read_dir(fake.folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("agentd-plan-")).count()
+    };
+    let mut terminal = fake.terminal(&["approve", "--edit"], &[("EDITOR", "sed -i s/The/My/")]);
+    assert!(terminal.expect("then Enter: ").contains("Your version"));
+    assert_eq!(drafts(), 1);
+    terminal.wait_until_it_listens();
+    terminal.type_text("2\n");
+    let (rest, code) = terminal.finish();
+    assert_eq!(code, 0, "{rest}");
+    assert_eq!(fake.wait_for("approval/respond")["editedPlan"], "# My plan");
+    assert_eq!(drafts(), 0);
+}
+
+#[test]
+fn another_clients_edit_draws_the_question_anew() {
+    let changed = |seq: u64| {
+        let mut current = plan_approval("# New");
+        current["plan"]["revision"] = digest('4').into();
+        current["type"] = "approvalChanged".into();
+        let edited = json!({"type": "planChanged", "revision": digest('4'), "diff": "", "by": "client"});
+        [event(seq, &Value::Null, edited), event(seq + 1, &Value::Null, current)]
+    };
+    let mut script = session(|turn| vec![requested(2, turn, "# Old")]);
+    script.extend(one_waiting().into_iter().filter(|(method, _)| *method != "session/get"));
+    script.push(("session/get", fixed(|| ok(json!({"state": state("plan", "waiting", json!([]))})))));
+    let fake = Fake::start(script);
+    for args in [&["run", "x"][..], &["approve"]] {
+        let mut terminal = fake.terminal(args, &[]);
+        terminal.expect("then Enter: ");
+        terminal.wait_until_it_listens();
+        changed(10).into_iter().for_each(|event| fake.send(event));
+        terminal.expect("Another client edited the plan. This is how it stands now:");
+        assert!(terminal.expect("then Enter: ").contains("New"));
+        terminal.wait_until_it_listens();
+        terminal.type_text("q\n");
+        assert_eq!(terminal.finish().1, 4);
+    }
+}
+
+#[test]
+fn a_long_call_is_said_to_run_until_it_ends() {
+    let fake = Fake::start(session(|turn| {
+        vec![event(2, turn, json!({"type": "turnStarted"})), call(3, turn, "run make")]
+    }));
+    let mut terminal = fake.terminal(&["run", "x"], &[]);
+    let turn = fake.wait_for("session/prompt")["promptId"].clone();
+    terminal.expect("run make");
+    terminal.expect("running … ");
+    fake.send(finished(4, &turn, "finished"));
+    terminal.expect("\r\u{1b}[K");
+    assert_eq!(terminal.finish().1, 0);
+}

@@ -1,10 +1,14 @@
 //! `waiting`, `approve`, `deny`: answering from any terminal.
 
-use agentd_client::Client;
+use std::path::{Path, PathBuf};
+
+use agentd_client::{Client, EventStream, StreamItem};
 use agentd_protocol::approval::{
     Approval, ApprovalGetParams, ApprovalListParams, ChoiceId, RespondParams, RespondResult, Subject,
     WaitingApproval,
 };
+use agentd_protocol::event::{EventBody, SubscribeParams};
+use agentd_protocol::plan::PlanAuthor;
 use agentd_protocol::session::{SessionParams, SetModeParams};
 use agentd_protocol::{ErrorCode, Mode, method};
 use tokio::time::{Instant, sleep_until};
@@ -14,12 +18,14 @@ use super::ask::{Action, Ask, Input, response};
 use super::context::{Context, now};
 use super::editor;
 use super::exit::{Exit, Failure};
-use super::resolve;
+use super::follow::settled;
+use super::resolve::{self, Found, Here};
 use super::screen::{self, Screen};
 use super::signals::{Caught, Signals};
 use super::terminal::{Echo, Terminal, Typed};
-use super::watch::{TYPE_AHEAD, sent, settled_text};
+use super::watch::{TYPE_AHEAD, changed_text, sent, settled_text};
 use crate::render::approval::{next_command, short_digest, short_id};
+use crate::render::style::quoted;
 use crate::render::{Line, Style, line};
 
 /// `agentctl waiting`.
@@ -30,13 +36,19 @@ pub(crate) async fn waiting(context: &Context) -> Result<Exit, Failure> {
         screen::print(&[Line::from("Nothing waits for you.")])?;
         return Ok(Exit::Finished);
     }
-    for (index, approval) in list.iter().enumerate() {
-        if index > 0 {
-            screen::print(&[Line::new()])?;
-        }
-        screen::print(&line::waiting(approval, &context.program, context.home(), now()))?;
-    }
+    screen::print(&waiting_lines(context, &list))?;
     Ok(Exit::Finished)
+}
+
+fn waiting_lines(context: &Context, list: &[WaitingApproval]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for approval in list {
+        if !lines.is_empty() {
+            lines.push(Line::new());
+        }
+        lines.extend(line::waiting(approval, &context.program, context.home(), now()));
+    }
+    lines
 }
 
 async fn pending(client: &Client) -> Result<Vec<WaitingApproval>, Failure> {
@@ -44,8 +56,15 @@ async fn pending(client: &Client) -> Result<Vec<WaitingApproval>, Failure> {
 }
 
 /// One approval, read anew: a plan that was edited by hand shows as it is now.
-async fn find(client: &Client, spec: Option<&str>) -> Result<WaitingApproval, Failure> {
-    let approval_id = resolve::approval(&pending(client).await?, spec)?.approval.approval_id.clone();
+async fn find(context: &Context, client: &Client, spec: Option<&str>) -> Result<WaitingApproval, Failure> {
+    let list = pending(client).await?;
+    let approval_id = match resolve::approval(&list, spec, &Here::new(Path::new("."))?)? {
+        Found::One(waiting) => waiting.approval.approval_id.clone(),
+        Found::Several => {
+            screen::say(&waiting_lines(context, &list))?;
+            return Err(Failure::usage(format!("{} approvals wait: name one by its id", list.len())));
+        }
+    };
     Ok(client.call::<method::ApprovalGet>(ApprovalGetParams { approval_id }).await?)
 }
 
@@ -53,7 +72,7 @@ async fn find(client: &Client, spec: Option<&str>) -> Result<WaitingApproval, Fa
 pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> Result<Exit, Failure> {
     let (id, choice) = words(args.id.as_deref(), args.choice.as_deref())?;
     let client = context.connect_or_start().await?;
-    let waiting = find(&client, id.as_deref()).await?;
+    let waiting = find(context, &client, id.as_deref()).await?;
     let Some(choice) = choice else {
         if args.revision.is_some() || args.digest.is_some() {
             return Err(
@@ -74,7 +93,7 @@ pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> Result<Exit
 /// `agentctl deny`.
 pub(crate) async fn deny(context: &Context, args: DenyArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let waiting = find(&client, args.id.as_deref()).await?;
+    let waiting = find(context, &client, args.id.as_deref()).await?;
     let choice = match waiting.approval.subject {
         Subject::Tool { .. } => ChoiceId::Deny,
         Subject::Plan { .. } => ChoiceId::KeepPlanning,
@@ -98,7 +117,7 @@ fn words(id: Option<&str>, choice: Option<&str>) -> Result<(Option<String>, Opti
         (id, Some(word)) => {
             let choice = choice_named(word).ok_or_else(|| {
                 let names = ChoiceId::ALL.map(ChoiceId::name).join(", ");
-                Failure::usage(format!("{word:?} is no choice; the choices are {names}"))
+                Failure::usage(format!("{} is no choice; the choices are {names}", quoted(word)))
             })?;
             Ok((id.map(str::to_owned), Some(choice)))
         }
@@ -191,7 +210,7 @@ fn say_accepted(
         Line::styled(Style::Good, "→ ")
             .plain(&format!("{}: {label} · mode {}", waiting.handle, result.mode_now)),
         Line::styled(Style::Dim, "Next: ")
-            .with(Style::Code, &format!("{} attach {}", context.program, waiting.handle)),
+            .with(Style::Command, &format!("{} attach {}", context.program, waiting.handle)),
     ])?;
     Ok(Exit::Finished)
 }
@@ -210,7 +229,7 @@ async fn ask(
     let ask = Ask::new(waiting.approval.clone(), waiting.handle.clone(), state.pre_mode);
     let Some(terminal) = terminal else {
         // It can still be read; it cannot be answered.
-        screen::print(&ask.draw(screen::print_width().min(100)))?;
+        screen::print(&ask.draw(screen::print_width().min(100), context.home()))?;
         return Err(Failure::usage("answering needs a terminal, or a choice").next(format!(
             "{} {}",
             context.program,
@@ -218,7 +237,16 @@ async fn ask(
         )));
     };
     screen.line(&line::header(&state, context.home()))?;
-    let mut session = Asking { context, client, waiting, ask, screen, terminal, signals: Signals::catch()? };
+    let news = client
+        .subscribe(SubscribeParams {
+            session_id: Some(waiting.session_id),
+            types: Some(["approvalChanged", "approvalResolved", "planChanged"].map(str::to_owned).to_vec()),
+            ..SubscribeParams::default()
+        })
+        .await?;
+    let signals = Signals::catch()?;
+    let mut session =
+        Asking { context, client, waiting, ask, screen, terminal, signals, news, author: None, draft: None };
     session.run(edit).await
 }
 
@@ -231,6 +259,12 @@ struct Asking<'a> {
     screen: Screen,
     terminal: Terminal,
     signals: Signals,
+    /// What becomes of the approval elsewhere.
+    news: EventStream,
+    /// Who changed the plan last, while it was shown.
+    author: Option<PlanAuthor>,
+    /// The file with the person's own version of the plan, until that is accepted.
+    draft: Option<PathBuf>,
 }
 
 impl Asking<'_> {
@@ -262,8 +296,9 @@ impl Asking<'_> {
                 Action::LeavePlan(mode) => return self.leave_plan(mode).await,
                 Action::Detach => {
                     let next = format!("{} approve {}", self.context.program, short_id(self.ask.approval()));
-                    self.screen
-                        .line(&Line::styled(Style::Dim, "It still waits. Next: ").with(Style::Code, &next))?;
+                    self.screen.line(
+                        &Line::styled(Style::Dim, "It still waits. Next: ").with(Style::Command, &next),
+                    )?;
                     return Ok(Exit::Waiting);
                 }
             };
@@ -273,7 +308,7 @@ impl Asking<'_> {
     /// Draws the question; whatever is typed in the first moment is thrown away.
     async fn draw(&mut self) -> Result<(), Failure> {
         self.terminal.set_echo(Echo::Off);
-        self.screen.lines(&self.ask.draw(self.screen.width()))?;
+        self.screen.lines(&self.ask.draw(self.screen.width(), self.context.home()))?;
         self.screen.prompt(&self.ask.prompt())?;
         sleep_until(Instant::now() + TYPE_AHEAD).await;
         self.terminal.discard_input();
@@ -282,8 +317,22 @@ impl Asking<'_> {
     }
 
     async fn next(&mut self) -> Result<Action, Failure> {
+        let mut listening = true;
         loop {
             let input = tokio::select! {
+                news = self.news.next(), if listening => {
+                    match news {
+                        Ok(Some(StreamItem::Event(received))) => {
+                            if let Some(action) = self.news(received.event.body)? {
+                                return Ok(action);
+                            }
+                        }
+                        Ok(Some(StreamItem::Reconnecting | StreamItem::Reconnected)) => {}
+                        // The answer will tell what is wrong.
+                        Ok(None) | Err(_) => listening = false,
+                    }
+                    continue;
+                }
                 typed = self.terminal.read() => match typed? {
                     Typed::Line(line) => Input::Line(line),
                     Typed::End => {
@@ -310,6 +359,31 @@ impl Asking<'_> {
         }
     }
 
+    /// What another client, or the plan's file, did to this approval.
+    fn news(&mut self, body: EventBody) -> Result<Option<Action>, Failure> {
+        let id = &self.ask.approval().approval_id;
+        match body {
+            EventBody::PlanChanged { by, .. } => self.author = Some(by),
+            EventBody::ApprovalChanged(approval)
+                if approval.approval_id == *id && approval != *self.ask.approval() =>
+            {
+                self.screen.end_prompt()?;
+                self.screen.line(&Line::styled(Style::Warn, &changed_text(&approval, self.author.take())))?;
+                self.ask.replace(approval);
+                return Ok(Some(Action::Redraw));
+            }
+            EventBody::ApprovalResolved { approval_id, resolution, choice, by, feedback }
+                if approval_id == *id =>
+            {
+                self.screen.end_prompt()?;
+                let line = settled(resolution, choice, &by, feedback.as_deref()).text();
+                return Err(Failure::failed(format!("This question is withdrawn: {line}")));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
     async fn edit(&mut self, text: &str) -> Result<Action, Failure> {
         self.terminal.lend();
         let edited = editor::edit(text).await;
@@ -318,14 +392,24 @@ impl Asking<'_> {
         let (file, text) = edited?;
         let action = self.ask.take(Input::Edited(text));
         if self.ask.is_edited() {
-            // Kept until it is sent: a crash between must not cost the person's work.
-            let path = file.into_temp_path();
+            // Kept until it is accepted: a crash between must not cost the person's work.
+            let path = file.into_temp_path().keep();
+            let path = path
+                .map_err(|error| Failure::failed(format!("cannot keep the edited plan: {}", error.error)))?;
             self.screen
                 .line(&Line::styled(Style::Dim, &format!("Your version lies in {} too.", path.display())))?;
-            path.keep()
-                .map_err(|error| Failure::failed(format!("cannot keep the edited plan: {}", error.error)))?;
+            self.forget_draft();
+            self.draft = Some(path);
         }
         Ok(action)
+    }
+
+    /// Removes the file of an edited plan that is not needed any more.
+    fn forget_draft(&mut self) {
+        if let Some(path) = self.draft.take() {
+            // It may have been moved away by the person whose it is.
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// Sends the answer; `None` if something else is asked by now.
@@ -333,7 +417,10 @@ impl Asking<'_> {
         let (approval_id, choice) = (params.approval_id.clone(), params.choice);
         let told = sent(&params);
         match self.client.call::<method::ApprovalRespond>(params).await {
-            Ok(result) => say_accepted(self.context, &self.waiting, choice, told, &result).map(Some),
+            Ok(result) => {
+                self.forget_draft();
+                say_accepted(self.context, &self.waiting, choice, told, &result).map(Some)
+            }
             Err(error) if error.code() == Some(ErrorCode::ApprovalSettled) => {
                 Err(Failure::failed(settled_text(&error)))
             }

@@ -1,10 +1,13 @@
 //! Taking a person's answer to one approval: a state machine from typed lines to what is to be done. It does no input
 //! or output of its own.
 
+use std::path::Path;
+
 use agentd_protocol::Mode;
 use agentd_protocol::approval::{Approval, ChoiceId, Question, RespondParams, Subject};
 
-use crate::render::approval::{Frame, draw};
+use crate::render::approval::{Frame, draw, options};
+use crate::render::style::quoted;
 use crate::render::{Line, Style};
 
 /// What came from the person.
@@ -91,9 +94,9 @@ impl Ask {
         self.edited.take()
     }
 
-    pub(crate) fn draw(&self, width: usize) -> Vec<Line> {
-        let frame =
-            Frame { handle: &self.handle, pre_mode: self.pre_mode, edited: self.edited.as_deref(), width };
+    pub(crate) fn draw(&self, width: usize, home: Option<&Path>) -> Vec<Line> {
+        let edited = self.edited.as_deref();
+        let frame = Frame { handle: &self.handle, pre_mode: self.pre_mode, edited, home, width };
         draw(&self.approval, frame)
     }
 
@@ -104,7 +107,11 @@ impl Ask {
             Stage::Feedback(_) => "> ".to_owned(),
             Stage::Answering(answers) => match self.questions() {
                 [_] | [] => "Your answer, then Enter: ".to_owned(),
-                questions => format!("Answer {} of {}, then Enter: ", answers.len() + 1, questions.len()),
+                questions => format!(
+                    "Your answer to question {} of {}, then Enter: ",
+                    answers.len() + 1,
+                    questions.len()
+                ),
             },
         }
     }
@@ -166,8 +173,11 @@ impl Ask {
         if let Subject::Plan { .. } = self.approval.subject {
             keys.push_str(if self.pre_mode.is_some() { ", e, d" } else { ", e" });
         }
-        let line =
-            if typed.is_empty() { Line::new() } else { Line::from(format!("{typed:?} is no choice. ")) };
+        let line = if typed.is_empty() {
+            Line::new()
+        } else {
+            Line::from(format!("{} is no choice. ", quoted(typed)))
+        };
         line.plain(&format!("Type {keys} or q, then Enter."))
     }
 
@@ -198,10 +208,12 @@ impl Ask {
             Ok(answer) => answer,
             Err(message) => return Action::Say(vec![Line::from(message)]),
         });
-        if answers.len() < self.questions().len() {
-            let next = self.questions().get(answers.len()).map(|question| question.question.clone());
+        if let Some(next) = self.questions().get(answers.len()) {
+            let lines =
+                next.question.lines().map(|text| Line::styled(Style::Bold, text)).chain(options(next));
+            let lines = lines.collect();
             self.stage = Stage::Answering(answers);
-            return Action::Say(next.iter().flat_map(|text| text.lines()).map(Line::from).collect());
+            return Action::Say(lines);
         }
         self.respond(ChoiceId::Answer, None, answers)
     }
@@ -348,7 +360,7 @@ mod tests {
         let mut ask = plan();
         assert_eq!(ask.take(line("e")), Action::Edit("# Plan\n".into()));
         assert_eq!(ask.take(Input::Edited(Some("# Mine\n".into()))), Action::Redraw);
-        assert!(ask.draw(80).iter().any(|line| line.text().contains("Mine")));
+        assert!(ask.draw(80, None).iter().any(|line| line.text().contains("Mine")));
         let params = responded(ask.take(line("2")));
         assert_eq!(params.edited_plan.as_deref(), Some("# Mine\n"));
         // A second edit begins with the first one's text.
@@ -411,7 +423,8 @@ mod tests {
         assert!(matches!(ask.take(line("7")), Action::Say(_)));
         assert!(matches!(ask.take(line("1,2")), Action::Say(_)));
         assert!(ask.prompt().contains("1 of 2"));
-        assert!(matches!(ask.take(line("both of them")), Action::Say(_)));
+        let Action::Say(next) = ask.take(line("both of them")) else { panic!("not asked on") };
+        assert!(next.iter().any(|line| line.text() == "1  opaque  an id, encoded"), "{next:?}");
         assert!(ask.prompt().contains("2 of 2"));
         let params = responded(ask.take(line("1,2")));
         assert_eq!(params.choice, ChoiceId::Answer);

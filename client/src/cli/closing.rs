@@ -57,17 +57,8 @@ pub(crate) fn finished(finished: &Finished, names: Names<'_>) -> Vec<Line> {
 
 /// Left while it goes on or waits.
 pub(crate) fn left(exit: Exit, waiting: &[Approval], interactive: bool, names: Names<'_>) -> Vec<Line> {
-    let mut lines = Vec::new();
-    for approval in waiting {
-        lines.push(
-            Line::styled(Style::Warn, &format!("{} waits for your answer. ", names.handle))
-                .plain(&format!("Approval {}", approval.approval_id)),
-        );
-        let command =
-            if interactive { format!("approve {}", short_id(approval)) } else { next_command(approval) };
-        lines.push(next(names, &[command]));
-    }
-    if !waiting.is_empty() {
+    let mut lines = waits(waiting, interactive, names);
+    if !lines.is_empty() {
         return lines;
     }
     let attach = format!("attach {}", names.handle);
@@ -81,13 +72,38 @@ pub(crate) fn left(exit: Exit, waiting: &[Approval], interactive: bool, names: N
     lines
 }
 
+/// Left because nobody reads the output any more, while the turn goes on or waits.
+pub(crate) fn reader_gone(waiting: &[Approval], names: Names<'_>) -> Vec<Line> {
+    let mut lines = waits(waiting, false, names);
+    if lines.is_empty() {
+        lines.push(Line::styled(Style::Dim, &format!("{} goes on without this client.", names.handle)));
+        lines.push(next(names, &[format!("attach {}", names.handle)]));
+    }
+    lines
+}
+
+/// What waits for an answer, and the command that gives it.
+fn waits(waiting: &[Approval], interactive: bool, names: Names<'_>) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for approval in waiting {
+        lines.push(
+            Line::styled(Style::Warn, &format!("{} waits for your answer. ", names.handle))
+                .plain(&format!("Approval {}", approval.approval_id)),
+        );
+        let command =
+            if interactive { format!("approve {}", short_id(approval)) } else { next_command(approval) };
+        lines.push(next(names, &[command]));
+    }
+    lines
+}
+
 fn next(names: Names<'_>, commands: &[String]) -> Line {
     let mut line = Line::styled(Style::Dim, "Next: ");
     for (index, command) in commands.iter().enumerate() {
         if index > 0 {
             line.push(Style::Dim, " · ");
         }
-        line.push(Style::Code, &format!("{} {command}", names.program));
+        line.push(Style::Command, &format!("{} {command}", names.program));
     }
     line
 }

@@ -47,10 +47,14 @@ impl Context {
     }
 
     /// Connects to a daemon that is about to end: its event streams end with it and do not look for the next one,
-    /// which would start it again where the socket is systemd's.
-    pub(crate) async fn connect_for_the_last_time(&self) -> Result<Client, Failure> {
+    /// which would start it again where the socket is systemd's. `None`: no daemon runs.
+    pub(crate) async fn connect_for_the_last_time(&self) -> Result<Option<Client>, Failure> {
         let options = ConnectOptions { reconnect_for: std::time::Duration::ZERO, ..self.options() };
-        Ok(agentd_client::connect(options).await?)
+        match agentd_client::connect(options).await {
+            Ok(client) => Ok(Some(client)),
+            Err(ConnectError::NotRunning { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Connects, and starts a daemon if none runs.
@@ -63,12 +67,27 @@ impl Context {
     }
 
     pub(crate) async fn start(&self) -> Result<(Client, Startup), Failure> {
-        Ok(agentd_client::connect_or_start(self.options(), StartOptions::default()).await?)
+        let (client, startup) =
+            agentd_client::connect_or_start(self.options(), StartOptions::default()).await?;
+        let is_named =
+            self.socket.is_some() || std::env::var_os("AGENTD_SOCKET").is_some_and(|set| !set.is_empty());
+        let wanted = agentd_client::place::socket(self.socket.clone()).filter(|_| is_named);
+        if let Some(line) = elsewhere(wanted.as_deref(), client.socket()) {
+            say(&[line])?;
+        }
+        Ok((client, startup))
     }
 
     pub(crate) fn home(&self) -> Option<&Path> {
         self.home.as_deref()
     }
+}
+
+/// What to say when the daemon listens at another socket than the one that was named.
+fn elsewhere(wanted: Option<&Path>, used: &Path) -> Option<Line> {
+    wanted.filter(|wanted| *wanted != used)?;
+    let text = format!("The daemon of this state folder listens at {}; using that.", used.display());
+    Some(Line::styled(Style::Warn, &text))
 }
 
 /// The newest sessions, children included.
@@ -83,12 +102,16 @@ pub(crate) async fn rows(client: &Client) -> Result<Vec<Row>, Failure> {
 }
 
 /// The session that a command is about.
-pub(crate) async fn session(client: &Client, spec: Option<&str>) -> Result<SessionId, Failure> {
+pub(crate) async fn session(
+    context: &Context,
+    client: &Client,
+    spec: Option<&str>,
+) -> Result<SessionId, Failure> {
     // A full id needs no list, and may be older than the list goes.
     if let Some(id) = spec.and_then(|spec| spec.parse().ok()) {
         return Ok(id);
     }
-    resolve::session(&rows(client).await?, spec, &Here::new(Path::new("."))?)
+    resolve::session(&rows(client).await?, spec, &Here::new(Path::new("."))?, context.home())
 }
 
 /// The time now, for "5 min ago".
@@ -170,6 +193,17 @@ mod tests {
         assert_eq!(Context::new(None).program, "agentctl");
         assert_eq!(Context::new(Some("/run/a.sock".into())).program, "agentctl --socket /run/a.sock");
         assert_eq!(Context::new(Some("/r n/it's".into())).program, r"agentctl --socket '/r n/it'\''s'");
+    }
+
+    #[test]
+    fn another_socket_than_the_one_named_is_said() {
+        let line = |wanted| elsewhere(wanted, Path::new("/run/a")).map(|line| line.text());
+        assert_eq!(
+            line(Some(Path::new("/tmp/b"))).as_deref(),
+            Some("The daemon of this state folder listens at /run/a; using that.")
+        );
+        assert_eq!(line(Some(Path::new("/run/a"))), None);
+        assert_eq!(line(None), None);
     }
 
     #[test]

@@ -43,7 +43,10 @@ pub(crate) async fn daemon(context: &Context, command: DaemonCommand) -> Result<
 }
 
 async fn stop(context: &Context) -> Result<Exit, Failure> {
-    let client = context.connect_for_the_last_time().await?;
+    let Some(client) = context.connect_for_the_last_time().await? else {
+        print(&[Line::from("agentd is not running.")])?;
+        return Ok(Exit::Finished);
+    };
     let mut feed = client.subscribe(SubscribeParams::default()).await?;
     let result = client.call::<method::DaemonShutdown>(Empty {}).await?;
     let text = match result.running_turns {
@@ -94,7 +97,7 @@ fn doctor_lines(doctor: &DoctorResult) -> Vec<Line> {
         };
         lines.push(Line::styled(style, mark).plain(&format!("{}: {}", check.name, check.detail)));
         if let Some(fix) = &check.fix {
-            lines.push(Line::styled(Style::Dim, "  type: ").with(Style::Code, fix));
+            lines.push(Line::styled(Style::Dim, "  type: ").with(Style::Command, fix));
         }
     }
     lines
@@ -113,9 +116,14 @@ pub(crate) async fn rpc(context: &Context, args: RpcArgs) -> Result<Exit, Failur
             let data = serde_json::to_string(&data).unwrap_or_default();
             Err(Failure::failed(format!("{message} (code {}) {data}", code.code())))
         }
+        Err(error @ CallError::Rpc { code: METHOD_NOT_FOUND, .. }) => Err(Failure::from(error)
+            .next(format!("{} rpc daemon/status; the names are in the protocol schema", context.program))),
         Err(error) => Err(error.into()),
     }
 }
+
+/// JSON-RPC's code for a method that does not exist.
+const METHOD_NOT_FOUND: i32 = -32601;
 
 fn params(text: Option<String>) -> Result<Option<Box<RawValue>>, Failure> {
     let Some(mut text) = text else { return Ok(None) };

@@ -117,17 +117,17 @@ fn introduction() -> Vec<Line> {
 
 fn second_terminal(program: &str, handle: &str, pid: u32) -> Line {
     Line::from("While it waits, try in a second terminal: ")
-        .with(Style::Code, &format!("{program} attach {handle}"))
+        .with(Style::Command, &format!("{program} attach {handle}"))
         .plain(" or ")
-        .with(Style::Code, &format!("kill -9 {pid}"))
+        .with(Style::Command, &format!("kill -9 {pid}"))
         .plain(" and see it go on here.")
 }
 
 fn afterwards(program: &str) -> Vec<Line> {
     vec![
         Line::from("That was the whole cycle. With a real model, in a folder of your own:"),
-        Line::from("  ").with(Style::Code, &format!("{program} key add anthropic")),
-        Line::from("  ").with(Style::Code, &format!("{program} run --plan \"…\"")),
+        Line::from("  ").with(Style::Command, &format!("{program} key add anthropic")),
+        Line::from("  ").with(Style::Command, &format!("{program} run --plan \"…\"")),
     ]
 }
 
@@ -143,8 +143,10 @@ fn keep(context: &Context, folder: TempDir, new: &NewResult) -> Result<(), Failu
     let path = folder.keep();
     Ok(screen::say(&[
         Line::from(format!("Kept: session {} and {}", new.handle, path.display())),
-        Line::styled(Style::Dim, "Remove them with: ")
-            .with(Style::Code, &format!("{} rm {}; rm -r {}", context.program, new.handle, path.display())),
+        Line::styled(Style::Dim, "Remove them with: ").with(
+            Style::Command,
+            &format!("{} rm {}; rm -r {}", context.program, new.handle, path.display()),
+        ),
     ])?)
 }
 

@@ -114,11 +114,13 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// A command, or a sentence, that leads on.
     pub(crate) next: Option<String>,
+    /// Whoever read the output closed it: they have what they wanted.
+    pub(crate) reader_gone: bool,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), next: None }
+        Self { exit, message: message.into(), next: None, reader_gone: false }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -139,8 +141,7 @@ impl Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
-            // Whoever read this has what they wanted.
-            return Failure::failed("");
+            return Failure { reader_gone: true, ..Failure::failed("") };
         }
         Failure::failed(format!("cannot use the terminal or a file: {error}"))
     }

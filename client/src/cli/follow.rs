@@ -2,21 +2,25 @@
 //! waits for nothing, so every rule in it is a test with a list of events.
 
 mod approvals;
+mod calls;
 mod tell;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
 
-use agentd_protocol::approval::{Approval, By};
+use agentd_protocol::approval::{Approval, ApprovalKind, By};
 use agentd_protocol::event::{Event, EventBody, Role, Text, ToolStatus};
+use agentd_protocol::plan::PlanAuthor;
 use agentd_protocol::session::Activity;
 use agentd_protocol::turn::{Denial, Outcome, Usage};
 use agentd_protocol::{ApprovalId, CallId, MessageId, Mode, Seq, TurnId};
 
+use calls::Calls;
 use tell::note;
-pub(crate) use tell::who;
+pub(crate) use tell::{settled, who};
 
 use super::exit::Exit;
-use crate::render::line::{Changed, changed_file};
+use crate::render::line::{Changed, changed_file, short_path};
 use crate::render::{Line, Style};
 
 /// What is followed.
@@ -90,6 +94,7 @@ pub(crate) struct Follow {
     /// This process, to tell its own answers from others'.
     pid: u32,
     cwd: String,
+    home: Option<PathBuf>,
     phase: Phase,
     /// Outputs of the history's last turn so far.
     history: Vec<Output>,
@@ -100,10 +105,12 @@ pub(crate) struct Follow {
     /// Text shown of messages that are being written.
     streams: HashMap<MessageId, String>,
     thinking: HashSet<MessageId>,
-    calls: HashMap<CallId, String>,
-    /// The call that the last line is about.
-    last_call: Option<CallId>,
+    calls: Calls,
+    /// Why the model's last answer failed, as it was said.
+    told: Option<String>,
     prompts: HashMap<TurnId, String>,
+    /// Who changed the plan last.
+    author: Option<PlanAuthor>,
     /// Approvals that were output and are not settled.
     asked: Vec<Approval>,
     files: BTreeMap<String, Changed>,
@@ -113,11 +120,12 @@ pub(crate) struct Follow {
 }
 
 impl Follow {
-    pub(crate) fn new(goal: Goal, pid: u32, cwd: String) -> Self {
+    pub(crate) fn new(goal: Goal, pid: u32, cwd: String, home: Option<PathBuf>) -> Self {
         Self {
             goal,
             pid,
             cwd,
+            home,
             phase: Phase::History,
             history: Vec::new(),
             earlier_turns: 0,
@@ -126,9 +134,10 @@ impl Follow {
             pre_mode: None,
             streams: HashMap::new(),
             thinking: HashSet::new(),
-            calls: HashMap::new(),
-            last_call: None,
+            calls: Calls::default(),
+            told: None,
             prompts: HashMap::new(),
+            author: None,
             asked: Vec::new(),
             files: BTreeMap::new(),
             verification: Vec::new(),
@@ -140,6 +149,11 @@ impl Follow {
     /// Where leaving plan mode leads, while in plan mode.
     pub(crate) fn pre_mode(&self) -> Option<Mode> {
         self.pre_mode
+    }
+
+    /// Who changed the plan since this was last asked.
+    pub(crate) fn take_author(&mut self) -> Option<PlanAuthor> {
+        self.author.take()
     }
 
     /// Approvals that wait for an answer, oldest first.
@@ -207,7 +221,7 @@ impl Follow {
     }
 
     fn reduce(&mut self, event: Event) -> Vec<Output> {
-        let turn = event.turn_id;
+        let (turn, at) = (event.turn_id, event.at);
         match event.body {
             EventBody::Synced { state, .. } => self.synced(state.map(|state| *state)),
             EventBody::StateChanged { activity, .. } => {
@@ -232,20 +246,21 @@ impl Follow {
                 self.message(&message_id, role, text, incomplete)
             }
             EventBody::MessageAborted { message_id, reason, retry_at } => {
-                self.aborted(&message_id, &reason, retry_at)
+                let wait =
+                    retry_at.zip(at).map(|(then, now)| then.unix_ms().saturating_sub(now.unix_ms()).max(0));
+                self.aborted(&message_id, reason, wait)
             }
             EventBody::ToolCallStarted { call_id, tool, title, .. } => {
                 let title = if title.trim().is_empty() { tool } else { title };
-                let line = Line::styled(Style::Bold, "• ").plain(&title);
-                self.calls.insert(call_id.clone(), title);
-                self.last_call = Some(call_id);
-                vec![Output::TextEnd, Output::Line(line)]
+                self.calls.start(call_id, title)
             }
             EventBody::ToolCallFinished { call_id, status, reason, content, .. } => {
                 self.call_finished(&call_id, status, reason.as_deref(), &content)
             }
-            EventBody::FileChanged { path, after, added, removed, .. } => {
-                self.file_changed(path, after.is_none(), added, removed)
+            EventBody::FileChanged { path, after, added, removed, call_id, .. } => {
+                let mut outputs = self.calls.name(&call_id);
+                outputs.extend(self.file_changed(path, after.is_none(), added, removed));
+                outputs
             }
             EventBody::ApprovalRequested(approval) | EventBody::ApprovalChanged(approval) => {
                 self.ask(approval)
@@ -283,9 +298,18 @@ impl Follow {
             }
             EventBody::PlanEntered { pre_mode, path, running, .. } => {
                 self.pre_mode = Some(pre_mode);
-                tell::plan_entered(&path, &running)
+                tell::plan_entered(&short_path(&path, self.home.as_deref()), &running)
             }
-            body => tell::about_plan(&body).into_iter().collect(),
+            body => {
+                if let EventBody::PlanChanged { by, .. } = body {
+                    self.author = Some(by);
+                    // What changed is shown with the question, and who did it.
+                    if self.asked.iter().any(|asked| asked.subject.kind() == ApprovalKind::Plan) {
+                        return Vec::new();
+                    }
+                }
+                tell::about_plan(&body).into_iter().collect()
+            }
         }
     }
 
@@ -354,10 +378,12 @@ impl Follow {
         self.activity = Activity::Idle;
         self.streams.clear();
         self.thinking.clear();
-        self.calls.clear();
-        self.last_call = None;
+        let mut outputs = self.calls.rest();
         self.stopping = false;
-        vec![
+        // Said once is enough.
+        let told = self.told.take();
+        let error = error.filter(|error| told.is_none_or(|told| !error.contains(&told)));
+        outputs.extend([
             Output::TextEnd,
             Output::Finished(Box::new(Finished {
                 turn,
@@ -368,11 +394,12 @@ impl Follow {
                 files: std::mem::take(&mut self.files),
                 verification: std::mem::take(&mut self.verification),
             })),
-        ]
+        ]);
+        outputs
     }
 
     fn delta(&mut self, id: MessageId, offset: u64, text: &str) -> Vec<Output> {
-        self.last_call = None;
+        self.told = None;
         let shown = self.streams.entry(id).or_default();
         // After a lost connection a piece may overlap what is on the screen.
         let known = (shown.len() as u64).saturating_sub(offset);
@@ -389,7 +416,7 @@ impl Follow {
         if role != Role::Assistant {
             return Vec::new();
         }
-        self.last_call = None;
+        self.told = None;
         let whole = text.preview();
         let mut outputs = Vec::new();
         match whole.strip_prefix(shown.as_str()) {
@@ -418,16 +445,15 @@ impl Follow {
         outputs
     }
 
-    fn aborted(
-        &mut self,
-        id: &MessageId,
-        reason: &str,
-        retry_at: Option<agentd_protocol::Timestamp>,
-    ) -> Vec<Output> {
+    fn aborted(&mut self, id: &MessageId, reason: String, wait_ms: Option<i64>) -> Vec<Output> {
         let shown = self.streams.remove(id).is_some_and(|text| !text.is_empty());
         let what = if shown { "The text above is withdrawn" } else { "The model gave no answer" };
-        let then = retry_at.map_or(String::new(), |at| format!("; asking again at {at}"));
-        vec![Output::TextEnd, Output::Line(Line::styled(Style::Warn, &format!("{what}: {reason}{then}")))]
+        let text = match wait_ms {
+            Some(ms) => format!("{what}; asking again in {} s: {reason}", (ms + 500) / 1000),
+            None => format!("{what}: {reason}"),
+        };
+        self.told = Some(reason);
+        vec![Output::TextEnd, Output::Line(Line::styled(Style::Warn, &text))]
     }
 
     fn call_finished(
@@ -437,16 +463,21 @@ impl Follow {
         reason: Option<&str>,
         content: &Text,
     ) -> Vec<Output> {
-        let title = self.calls.remove(id);
+        let mut outputs = self.calls.name(id);
         // What a person answered was told when they did.
         let answered = matches!(reason, Some("plan.keepPlanning" | "person.denied"));
-        if status == ToolStatus::Ok || answered {
-            return Vec::new();
+        if status != ToolStatus::Ok && !answered {
+            // With several calls at once the line must say which one it is about.
+            let title = self.calls.title(id).filter(|_| !self.calls.is_last_named(id));
+            outputs.extend([Output::TextEnd, tell::call_failed(status, reason, title, content)]);
         }
-        // With several calls at once the line must say which one it is about.
-        let title = title.filter(|_| self.last_call.as_ref() != Some(id));
-        self.last_call = None;
-        vec![Output::TextEnd, tell::call_failed(status, reason, title.as_deref(), content)]
+        outputs.extend(self.calls.finish(id));
+        outputs
+    }
+
+    /// How many calls have no result yet.
+    pub(crate) fn running(&self) -> usize {
+        if self.phase == Phase::Live && self.activity == Activity::Running { self.calls.len() } else { 0 }
     }
 
     fn file_changed(&mut self, path: String, gone: bool, added: u32, removed: u32) -> Vec<Output> {

@@ -13,6 +13,7 @@ use super::screen::{print, say};
 use super::signals::{Caught, Signals};
 use super::terminal::{Terminal, Typed};
 use crate::render::line::short_path;
+use crate::render::style::quoted;
 use crate::render::{Line, Style};
 
 pub(crate) async fn key(context: &Context, command: KeyCommand) -> Result<Exit, Failure> {
@@ -33,7 +34,11 @@ async fn add(context: &Context, client: &Client, provider: String) -> Result<Exi
     let known = client.call::<method::KeyList>(Empty {}).await?;
     if !known.providers.iter().any(|known| known.provider == provider) {
         let names: Vec<&str> = known.providers.iter().map(|known| known.provider.as_str()).collect();
-        return Err(Failure::usage(format!("{provider:?} takes no key; these do: {}", names.join(", "))));
+        return Err(Failure::usage(format!(
+            "{} takes no key; these do: {}",
+            quoted(&provider),
+            names.join(", ")
+        )));
     }
     let key = read_key(&provider).await?;
     store(context, client, provider, key).await
@@ -125,7 +130,9 @@ fn importable(
             .providers
             .iter()
             .find(|provider| provider.provider == *name || provider.env.as_deref() == Some(name))
-            .ok_or_else(|| Failure::usage(format!("{name:?} is not known; these are: {}", variables())))?;
+            .ok_or_else(|| {
+                Failure::usage(format!("{} is not known; these are: {}", quoted(name), variables()))
+            })?;
         let Some(variable) = &provider.env else {
             return Err(Failure::usage(format!("{name} has no variable; use: agentctl key add {name}")));
         };
@@ -162,7 +169,7 @@ fn lines(known: &KeyListResult, context: &Context) -> Vec<Line> {
         .collect();
     if lines.is_empty() {
         let next = format!("{} key add anthropic", context.program);
-        lines.push(Line::from("No key is known. Next: ").with(Style::Code, &next));
+        lines.push(Line::from("No key is known. Next: ").with(Style::Command, &next));
     }
     let without: Vec<&str> = known
         .providers

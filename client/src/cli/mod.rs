@@ -65,7 +65,7 @@ pub(crate) fn print_failure(failure: &Failure) -> io::Result<()> {
         *first = std::mem::take(first).behind(&Line::styled(Style::Bad, "agentctl: "));
     }
     if let Some(next) = &failure.next {
-        lines.push(Line::styled(Style::Dim, "Next: ").with(Style::Code, next));
+        lines.push(Line::styled(Style::Dim, "Next: ").with(Style::Command, next));
     }
     screen::say(&lines)
 }

@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use agentd_protocol::SessionId;
 use agentd_protocol::approval::WaitingApproval;
 use agentd_protocol::session::{Activity, Row};
+use agentd_protocol::show::show_line;
 
 use super::exit::{Exit, Failure};
+use crate::render::line::short_path;
+use crate::render::style::{quoted, text_width};
 
 /// The shortest end of an id that is taken.
 const MIN_SUFFIX: usize = 4;
@@ -42,8 +45,13 @@ impl Here {
 
 /// The session that `spec` names: a full id, a handle, the end of an id, `@` for the newest here, or nothing for the
 /// session of this folder. `rows` may be in any order.
-pub(crate) fn session(rows: &[Row], spec: Option<&str>, here: &Here) -> Result<SessionId, Failure> {
-    let Some(spec) = spec else { return of_folder(rows, here).map(|row| row.session_id) };
+pub(crate) fn session(
+    rows: &[Row],
+    spec: Option<&str>,
+    here: &Here,
+    home: Option<&Path>,
+) -> Result<SessionId, Failure> {
+    let Some(spec) = spec else { return of_folder(rows, here, home).map(|row| row.session_id) };
     if spec == "@" {
         return newest_here(rows, here)
             .map(|rows| rows.first().map_or_else(|| Err(none_here(here)), |row| Ok(row.session_id)))?;
@@ -51,8 +59,18 @@ pub(crate) fn session(rows: &[Row], spec: Option<&str>, here: &Here) -> Result<S
     if let Ok(id) = spec.parse() {
         return Ok(id);
     }
-    if let Some(row) = rows.iter().find(|row| row.handle == spec) {
-        return Ok(row.session_id);
+    let named: Vec<&Row> = rows.iter().filter(|row| row.handle == spec).collect();
+    match named.as_slice() {
+        [row] => return Ok(row.session_id),
+        [] => {}
+        several => {
+            return Err(ambiguous(
+                &format!("several sessions are named {}", quoted(spec)),
+                rows,
+                several,
+                home,
+            ));
+        }
     }
     let found: Vec<&Row> = if is_suffix(spec) {
         rows.iter().filter(|row| row.session_id.to_string().ends_with(spec)).collect()
@@ -61,8 +79,10 @@ pub(crate) fn session(rows: &[Row], spec: Option<&str>, here: &Here) -> Result<S
     };
     match found.as_slice() {
         [row] => Ok(row.session_id),
-        [] => Err(Failure::usage(format!("there is no session {spec:?}")).next("agentctl ls --all")),
-        several => Err(ambiguous(&format!("{spec:?} is the end of several ids"), several)),
+        [] => Err(Failure::usage(format!("there is no session {}", quoted(spec))).next("agentctl ls --all")),
+        several => {
+            Err(ambiguous(&format!("{} is the end of several ids", quoted(spec)), rows, several, home))
+        }
     }
 }
 
@@ -83,11 +103,11 @@ fn newest_here<'a>(rows: &'a [Row], here: &Here) -> Result<Vec<&'a Row>, Failure
     Err(none_here(here))
 }
 
-fn of_folder<'a>(rows: &'a [Row], here: &Here) -> Result<&'a Row, Failure> {
+fn of_folder<'a>(rows: &'a [Row], here: &Here, home: Option<&Path>) -> Result<&'a Row, Failure> {
     let found = newest_here(rows, here)?;
     let busy: Vec<&Row> = found.iter().copied().filter(|row| row.activity != Activity::Idle).collect();
     if busy.len() > 1 {
-        return Err(ambiguous("several sessions of this folder are at work", &busy));
+        return Err(ambiguous("several sessions of this folder are at work", rows, &busy, home));
     }
     found.first().copied().ok_or_else(|| none_here(here))
 }
@@ -97,23 +117,64 @@ fn none_here(here: &Here) -> Failure {
         .next("agentctl run \"…\" starts one; agentctl ls shows the others")
 }
 
-fn ambiguous(what: &str, rows: &[&Row]) -> Failure {
-    let names: Vec<&str> = rows.iter().map(|row| row.handle.as_str()).collect();
-    Failure::usage(format!("{what}: {}", names.join(", "))).next("name one of them")
+/// Names each of `found` so that it can be told from the others, and by an end of its id that no session of `rows`
+/// shares.
+fn ambiguous(what: &str, rows: &[Row], found: &[&Row], home: Option<&Path>) -> Failure {
+    let mut message = format!("{what}:");
+    let widest = found.iter().map(|row| text_width(&row.handle)).max().unwrap_or(0);
+    for row in found {
+        let pad = " ".repeat(widest - text_width(&row.handle));
+        let folder = show_line(&short_path(&row.cwd, home));
+        message.push_str(&format!("\n  {}{pad}  {}  {folder}", show_line(&row.handle), suffix(rows, row)));
+    }
+    let failure = Failure::usage(message);
+    match found.first() {
+        Some(first) => {
+            failure.next(format!("name one by the end of its id: agentctl attach {}", suffix(rows, first)))
+        }
+        None => failure,
+    }
 }
 
-/// The approval that `spec` names: a full id, the end of one, or nothing when exactly one waits.
+/// The shortest end of the id, of eight characters or more, that is only this session's.
+fn suffix(rows: &[Row], row: &Row) -> String {
+    let id = row.session_id.to_string();
+    let is_own =
+        |end: &str| rows.iter().filter(|other| other.session_id.to_string().ends_with(end)).count() <= 1;
+    (8..id.len())
+        .filter_map(|length| id.get(id.len() - length..))
+        .find(|end| is_own(end))
+        .unwrap_or(&id)
+        .to_owned()
+}
+
+/// The approval that a command is about.
+#[derive(Debug)]
+pub(crate) enum Found<'a> {
+    One(&'a WaitingApproval),
+    /// Nothing was named, and several could be meant.
+    Several,
+}
+
+/// The approval that `spec` names: a full id, the end of one, or nothing when exactly one waits, or exactly one of
+/// this folder.
 pub(crate) fn approval<'a>(
     waiting: &'a [WaitingApproval],
     spec: Option<&str>,
-) -> Result<&'a WaitingApproval, Failure> {
+    here: &Here,
+) -> Result<Found<'a>, Failure> {
     let Some(spec) = spec else {
-        return match waiting {
-            [one] => Ok(one),
-            [] => Err(Failure::new(Exit::Failed, "nothing waits for you")),
-            several => Err(Failure::usage(format!("{} approvals wait: name one", several.len()))
-                .next("agentctl waiting")),
-        };
+        if waiting.is_empty() {
+            return Err(Failure::new(Exit::Failed, "nothing waits for you"));
+        }
+        let is_here =
+            |waiting: &&WaitingApproval| here.folders().any(|folder| Path::new(&waiting.cwd) == folder);
+        let of_here: Vec<&WaitingApproval> = waiting.iter().filter(is_here).collect();
+        return Ok(match (waiting, of_here.as_slice()) {
+            ([one], _) => Found::One(one),
+            (_, [one]) => Found::One(one),
+            _ => Found::Several,
+        });
     };
     let found: Vec<&WaitingApproval> = waiting
         .iter()
@@ -123,13 +184,15 @@ pub(crate) fn approval<'a>(
         })
         .collect();
     match found.as_slice() {
-        [one] => Ok(one),
-        [] => Err(Failure::failed(format!("no approval {spec:?} waits; it may have been answered"))
+        [one] => Ok(Found::One(one)),
+        [] => Err(Failure::failed(format!("no approval {} waits; it may have been answered", quoted(spec)))
             .next("agentctl waiting")),
-        several => {
-            Err(Failure::usage(format!("{} approvals end in {spec:?}: type more of the id", several.len()))
-                .next("agentctl waiting"))
-        }
+        several => Err(Failure::usage(format!(
+            "{} approvals end in {}: type more of the id",
+            several.len(),
+            quoted(spec)
+        ))
+        .next("agentctl waiting")),
     }
 }
 
@@ -146,7 +209,7 @@ mod tests {
     }
 
     fn name(rows: &[Row], spec: Option<&str>, here: &Here) -> Result<String, String> {
-        let id = session(rows, spec, here).map_err(|failure| {
+        let id = session(rows, spec, here, None).map_err(|failure| {
             assert_eq!(failure.exit, Exit::Usage);
             failure.message
         })?;
@@ -202,10 +265,31 @@ mod tests {
         assert_eq!(name(&rows, Some("web-fox"), &here), Ok("web-fox".into()));
         assert_eq!(name(&rows, Some("0beef"), &here), Ok("api-otter".into()));
         assert_eq!(name(&rows, Some(&rows[1].session_id.to_string()), &here), Ok("web-fox".into()));
-        assert!(name(&rows, Some("beef"), &here).unwrap_err().contains("api-otter, web-fox"));
+        let error = name(&rows, Some("beef"), &here).unwrap_err();
+        assert!(error.contains("api-otter") && error.contains("web-fox"), "{error}");
         assert!(name(&rows, Some("eef"), &here).is_err());
         // The beginning of an id names nothing: sessions of one day share it.
         assert!(name(&rows, Some("0193"), &here).is_err());
+    }
+
+    #[test]
+    fn one_handle_of_two_sessions_names_neither() {
+        let mut rows =
+            [row("otter", "/home/u/api", Activity::Idle, 1), row("otter", "/w", Activity::Idle, 2)];
+        rows[0].session_id = "0193aaaa-0000-7000-8000-0000aaaabeef".parse().unwrap();
+        rows[1].session_id = "0193aaaa-0000-7000-8000-0000bbbbbeef".parse().unwrap();
+        let here = here("/elsewhere", None);
+        let failure = session(&rows, Some("otter"), &here, Some(Path::new("/home/u"))).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert_eq!(
+            failure.message,
+            "several sessions are named \"otter\":\n  otter  aaaabeef  ~/api\n  otter  bbbbbeef  /w"
+        );
+        assert!(failure.next.unwrap().ends_with("agentctl attach aaaabeef"));
+        assert_eq!(session(&rows, Some("aaaabeef"), &here, None).unwrap(), rows[0].session_id);
+        // Ids that share more than eight characters are told apart all the same.
+        rows[0].session_id = "0193aaaa-0000-7000-8000-0001bbbbbeef".parse().unwrap();
+        assert_eq!(suffix(&rows, &rows[0]), "1bbbbbeef");
     }
 
     fn waiting(token: &str) -> WaitingApproval {
@@ -220,15 +304,32 @@ mod tests {
         }
     }
 
+    fn found<'a>(list: &'a [WaitingApproval], spec: Option<&str>, here: &Here) -> &'a WaitingApproval {
+        match approval(list, spec, here).unwrap() {
+            Found::One(one) => one,
+            Found::Several => panic!("several"),
+        }
+    }
+
     #[test]
     fn an_approval_is_named_by_its_end_or_is_the_only_one() {
         let list = [waiting("aaaa1111"), waiting("bbbb1111")];
-        assert_eq!(approval(&list, Some("a1111")).unwrap(), &list[0]);
-        assert_eq!(approval(&list, Some(&list[1].approval.approval_id.to_string())).unwrap(), &list[1]);
-        assert_eq!(approval(&list, Some("1111")).unwrap_err().exit, Exit::Usage);
-        assert_eq!(approval(&list, Some("111")).unwrap_err().exit, Exit::Failed);
-        assert_eq!(approval(&list, None).unwrap_err().exit, Exit::Usage);
-        assert_eq!(approval(&list[..1], None).unwrap(), &list[0]);
-        assert_eq!(approval(&[], None).unwrap_err().exit, Exit::Failed);
+        let here = here("/elsewhere", None);
+        assert_eq!(found(&list, Some("a1111"), &here), &list[0]);
+        assert_eq!(found(&list, Some(&list[1].approval.approval_id.to_string()), &here), &list[1]);
+        assert_eq!(approval(&list, Some("1111"), &here).unwrap_err().exit, Exit::Usage);
+        assert_eq!(approval(&list, Some("111"), &here).unwrap_err().exit, Exit::Failed);
+        assert!(matches!(approval(&list, None, &here), Ok(Found::Several)));
+        assert_eq!(found(&list[..1], None, &here), &list[0]);
+        assert_eq!(approval(&[], None, &here).unwrap_err().exit, Exit::Failed);
+    }
+
+    #[test]
+    fn of_several_approvals_the_one_of_this_folder_is_meant() {
+        let mut list = [waiting("aaaa1111"), waiting("bbbb1111"), waiting("cccc1111")];
+        list[1].cwd = "/w/api".into();
+        assert_eq!(found(&list, None, &here("/w/api/src", Some("/w/api"))), &list[1]);
+        list[2].cwd = "/w/api".into();
+        assert!(matches!(approval(&list, None, &here("/w/api", None)), Ok(Found::Several)));
     }
 }

@@ -55,7 +55,7 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> Result<Exit, Failur
         client.call::<method::SessionPrompt>(prompt).await?;
         screen::print_text(&new.handle)?;
         let next = format!("{} attach {}", context.program, new.handle);
-        screen::say(&[Line::styled(Style::Dim, "Next: ").with(Style::Code, &next)])?;
+        screen::say(&[Line::styled(Style::Dim, "Next: ").with(Style::Command, &next)])?;
         return Ok(Exit::LeftRunning);
     }
     let target = Target {
@@ -88,11 +88,10 @@ pub(crate) async fn follow_prompt(
     state.mode = prompt.mode.unwrap_or(state.mode);
     screen.line(&header(&state, context.home()))?;
     if screen.is_terminal() {
-        let keys = format!(
-            "Ctrl-C stops the turn · closing the terminal keeps it running · {} attach {}",
-            context.program, new.handle
-        );
-        screen.line(&Line::styled(Style::Dim, &keys))?;
+        screen.line(
+            &Line::styled(Style::Dim, "Ctrl-C stops the turn · closing the terminal keeps it running · ")
+                .with(Style::Command, &format!("{} attach {}", context.program, new.handle)),
+        )?;
     }
     let watch = Watch::begin(client, context, target, screen, answerer).await?;
     match client.call::<method::SessionPrompt>(prompt.clone()).await {
@@ -117,7 +116,7 @@ pub(crate) fn answerer(screen: &Screen) -> Answerer {
 /// `agentctl attach`.
 pub(crate) async fn attach(context: &Context, args: AttachArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let session_id = context::session(&client, args.session.id.as_deref()).await?;
+    let session_id = context::session(context, &client, args.session.id.as_deref()).await?;
     let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
     let mut screen = Screen::open(false);
     screen.line(&header(&state, context.home()))?;
@@ -150,10 +149,11 @@ pub(crate) async fn send(context: &Context, args: SendArgs) -> Result<Exit, Fail
     };
     let text = prompt_text(text)?;
     let client = context.connect_or_start().await?;
-    let session_id = context::session(&client, id).await?;
+    let session_id = context::session(context, &client, id).await?;
+    let own = TurnId::generate();
     let params = PromptParams {
         session_id,
-        prompt_id: Some(TurnId::generate()),
+        prompt_id: Some(own),
         content: vec![Content::Text { text }],
         at: match args.at {
             AtArg::Turn => At::Turn,
@@ -164,10 +164,12 @@ pub(crate) async fn send(context: &Context, args: SendArgs) -> Result<Exit, Fail
     };
     let result = client.call::<method::SessionPrompt>(params).await?;
     let handle = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state.handle;
-    let mut lines = vec![Line::from(match (result.queued, args.at) {
-        (true, _) => format!("Queued for {handle}; another turn goes first."),
-        (false, AtArg::Turn) => format!("{handle} works on it."),
-        (false, AtArg::Step) => format!("{handle} reads it before its next step."),
+    // A prompt for a running turn answers with that turn; one that found none starts its own.
+    let mut lines = vec![Line::from(match (result.queued, result.turn_id == own, args.at) {
+        (true, ..) => format!("Queued for {handle}; another turn goes first."),
+        (false, true, AtArg::Step) => format!("{handle} works on it; no turn was running."),
+        (false, true, AtArg::Turn) => format!("{handle} works on it."),
+        (false, false, _) => format!("{handle} reads it before its next step."),
     })];
     let next = match result.waiting_for {
         Some(approval) => {
@@ -180,7 +182,9 @@ pub(crate) async fn send(context: &Context, args: SendArgs) -> Result<Exit, Fail
         }
         None => format!("attach {handle}"),
     };
-    lines.push(Line::styled(Style::Dim, "Next: ").with(Style::Code, &format!("{} {next}", context.program)));
+    lines.push(
+        Line::styled(Style::Dim, "Next: ").with(Style::Command, &format!("{} {next}", context.program)),
+    );
     screen::print(&lines)?;
     Ok(Exit::Finished)
 }
@@ -188,7 +192,7 @@ pub(crate) async fn send(context: &Context, args: SendArgs) -> Result<Exit, Fail
 /// `agentctl stop`.
 pub(crate) async fn stop(context: &Context, args: SessionArg) -> Result<Exit, Failure> {
     let client = context.connect().await?;
-    let session_id = context::session(&client, args.id.as_deref()).await?;
+    let session_id = context::session(context, &client, args.id.as_deref()).await?;
     let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
     let result =
         client.call::<method::SessionInterrupt>(InterruptParams { session_id, turn_id: None }).await?;

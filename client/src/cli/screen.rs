@@ -28,6 +28,10 @@ pub(crate) struct Screen {
     /// Of the place where [`Screen::line`] goes.
     width: usize,
     ink: Ink,
+    /// Whether the terminal understands cursor movement.
+    cursor: bool,
+    /// Whether the line of the cursor holds a status, which whatever is printed next replaces.
+    status: bool,
 }
 
 impl Screen {
@@ -37,11 +41,11 @@ impl Screen {
         if !json && out.is_terminal() {
             let width = columns(&out);
             let ink = ink(true);
-            let stream = StreamWrap::new(
-                stream_width(width),
-                std::env::var_os("TERM").is_some_and(|term| term != "dumb"),
-            );
-            return Self::new(Box::new(out), Box::new(err), Kind::Terminal(stream), width, ink);
+            let cursor = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+            let stream = StreamWrap::new(stream_width(width), cursor);
+            let mut screen = Self::new(Box::new(out), Box::new(err), Kind::Terminal(stream), width, ink);
+            screen.cursor = cursor;
+            return screen;
         }
         let width = if err.is_terminal() { columns(&err) } else { NO_WRAP };
         let ink = ink(err.is_terminal());
@@ -50,7 +54,7 @@ impl Screen {
     }
 
     fn new(out: Box<dyn Write>, err: Box<dyn Write>, kind: Kind, width: usize, ink: Ink) -> Self {
-        Self { out, err, kind, width, ink }
+        Self { out, err, kind, width, ink, cursor: false, status: false }
     }
 
     /// Whether a person reads this while it happens.
@@ -74,8 +78,30 @@ impl Screen {
         }
     }
 
+    /// What is going on at the moment, on a line that the next output replaces. Only where a person sees it.
+    pub(crate) fn status(&mut self, line: &Line) -> io::Result<()> {
+        if !self.is_terminal() || !self.cursor {
+            return Ok(());
+        }
+        self.text_end()?;
+        let line = line.clone().cut(stream_width(self.width));
+        write!(self.out, "{}", line.paint(self.ink))?;
+        self.status = true;
+        self.out.flush()
+    }
+
+    /// Takes the status off the screen.
+    pub(crate) fn clear_status(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.status) {
+            self.out.write_all(b"\r\x1b[K")?;
+            self.out.flush()?;
+        }
+        Ok(())
+    }
+
     /// A line that agentctl says.
     pub(crate) fn line(&mut self, line: &Line) -> io::Result<()> {
+        self.clear_status()?;
         self.flush_held()?;
         let lines = wrap(line, self.width, 2);
         if let Kind::Terminal(stream) = &mut self.kind {
@@ -98,6 +124,7 @@ impl Screen {
 
     /// More of the model's text.
     pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
+        self.clear_status()?;
         if let Kind::Terminal(stream) = &mut self.kind {
             let shown = stream.push(text);
             self.out.write_all(shown.as_bytes())?;
@@ -107,6 +134,7 @@ impl Screen {
     }
 
     pub(crate) fn text_end(&mut self) -> io::Result<()> {
+        self.clear_status()?;
         if let Kind::Terminal(stream) = &mut self.kind {
             self.out.write_all(stream.end().as_bytes())?;
             self.out.flush()?;
@@ -161,6 +189,14 @@ impl Screen {
     pub(crate) fn end_prompt(&mut self) -> io::Result<()> {
         writeln!(self.out)?;
         self.out.flush()
+    }
+}
+
+/// An error that ends the command is printed on a line without a status.
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A terminal that is gone shows nothing.
+        let _ = self.clear_status();
     }
 }
 
@@ -290,6 +326,29 @@ mod tests {
         screen.final_text().unwrap();
         assert_eq!(out.text(), "  Let me look\n• read a\n");
         assert_eq!(err.text(), "");
+    }
+
+    #[test]
+    fn a_status_is_replaced_by_whatever_comes_next() {
+        let (mut screen, out, _) = screen(Kind::Terminal(StreamWrap::new(80, true)), 80);
+        screen.status(&Line::from("not here: a dumb terminal")).unwrap();
+        screen.cursor = true;
+        screen.status(&Line::from("running … 2 s")).unwrap();
+        screen.status(&Line::from("running … 3 s")).unwrap();
+        screen.line(&Line::from("done")).unwrap();
+        drop(screen);
+        assert_eq!(out.text(), "running … 2 s\r\u{1b}[Krunning … 3 s\r\u{1b}[Kdone\n");
+    }
+
+    #[test]
+    fn off_a_terminal_there_is_no_status() {
+        for kind in [Kind::Plain { held: None }, Kind::Json] {
+            let (mut screen, out, err) = screen(kind, NO_WRAP);
+            screen.cursor = true;
+            screen.status(&Line::from("running …")).unwrap();
+            drop(screen);
+            assert_eq!((out.text(), err.text()), (String::new(), String::new()));
+        }
     }
 
     #[test]

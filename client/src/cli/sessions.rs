@@ -23,10 +23,10 @@ pub(crate) async fn ls(context: &Context, args: LsArgs) -> Result<Exit, Failure>
     let lines = if rows.is_empty() {
         vec![
             Line::from("No sessions yet. Next: ")
-                .with(Style::Code, &format!("{} run \"…\"", context.program)),
+                .with(Style::Command, &format!("{} run \"…\"", context.program)),
         ]
     } else {
-        line::list(&rows, args.all, &here, context.home(), now())
+        line::list(&rows, args.all, &here, context.home(), now(), screen::print_width())
     };
     screen::print(&lines)?;
     Ok(Exit::Finished)
@@ -35,7 +35,7 @@ pub(crate) async fn ls(context: &Context, args: LsArgs) -> Result<Exit, Failure>
 /// `agentctl rm`.
 pub(crate) async fn rm(context: &Context, args: RmArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let session_id = context::session(&client, Some(&args.id)).await?;
+    let session_id = context::session(context, &client, Some(&args.id)).await?;
     let handle = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state.handle;
     run::delete(&client, session_id).await?;
     screen::print(&[Line::from(format!("{handle} is deleted."))])?;
@@ -46,14 +46,15 @@ pub(crate) async fn rm(context: &Context, args: RmArgs) -> Result<Exit, Failure>
 pub(crate) async fn mode(context: &Context, args: ModeArgs) -> Result<Exit, Failure> {
     let (id, mode) = mode_words(&args.words)?;
     let client = context.connect_or_start().await?;
-    let session_id = context::session(&client, id.as_deref()).await.map_err(|failure| match (&id, mode) {
-        // One word that is no mode was taken for a session.
-        (Some(word), None) if failure.exit == Exit::Usage && !failure.message.contains("several") => {
-            Failure::usage(format!("{word:?} is neither a mode nor a session"))
-                .next(format!("{} mode --help", context.program))
-        }
-        _ => failure,
-    })?;
+    let session_id =
+        context::session(context, &client, id.as_deref()).await.map_err(|failure| match (&id, mode) {
+            // One word that is no mode was taken for a session.
+            (Some(word), None) if failure.exit == Exit::Usage && !failure.message.contains("several") => {
+                Failure::usage(format!("{word:?} is neither a mode nor a session"))
+                    .next(format!("{} mode --help", context.program))
+            }
+            _ => failure,
+        })?;
     let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
     let line = match mode {
         None => {
@@ -89,7 +90,7 @@ fn mode_words(words: &[String]) -> Result<(Option<String>, Option<Mode>), Failur
 /// `agentctl plan show`.
 pub(crate) async fn plan_show(context: &Context, args: SessionArg) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let session_id = context::session(&client, args.id.as_deref()).await?;
+    let session_id = context::session(context, &client, args.id.as_deref()).await?;
     let plan = client.call::<method::PlanGet>(PlanGetParams { session_id }).await?;
     if !std::io::stdout().is_terminal() {
         if plan.content.is_empty() {

@@ -26,10 +26,13 @@ use super::terminal::{Terminal, Typed};
 use crate::render::{Line, Style};
 
 use asking::{Shown, keep_draft};
-pub(crate) use asking::{TYPE_AHEAD, sent, settled_text};
+pub(crate) use asking::{TYPE_AHEAD, changed_text, sent, settled_text};
 
 /// How long a turn that `--timeout` stops may take to end.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// A call that takes longer than this is said to run.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// Who answers approvals.
 pub(crate) enum Answerer {
@@ -69,6 +72,8 @@ pub(crate) enum End {
     Turn(Box<Finished>),
     Left(Exit),
     Gone,
+    /// Nobody reads the output any more.
+    ReaderGone,
 }
 
 enum Wake {
@@ -77,6 +82,16 @@ enum Wake {
     Signal(Caught),
     Listening,
     Deadline,
+    /// Time to say how long the calls have run.
+    Tick,
+}
+
+/// How long the calls that run now have run.
+#[derive(Clone, Copy)]
+struct Busy {
+    calls: usize,
+    since: Instant,
+    tick: Instant,
 }
 
 pub(crate) struct Watch {
@@ -95,6 +110,7 @@ pub(crate) struct Watch {
     last: Option<Box<Finished>>,
     deadline: Option<Instant>,
     timed_out: bool,
+    busy: Option<Busy>,
 }
 
 impl Watch {
@@ -117,7 +133,7 @@ impl Watch {
         Ok(Self {
             client: client.clone(),
             context: context.clone(),
-            follow: Follow::new(target.goal, std::process::id(), target.cwd.clone()),
+            follow: Follow::new(target.goal, std::process::id(), target.cwd.clone(), context.home.clone()),
             deadline: target.timeout.map(|timeout| Instant::now() + timeout),
             target,
             stream,
@@ -129,6 +145,7 @@ impl Watch {
             told: HashSet::new(),
             last: None,
             timed_out: false,
+            busy: None,
         })
     }
 
@@ -136,11 +153,58 @@ impl Watch {
     pub(crate) async fn run(mut self) -> Result<Exit, Failure> {
         let end = loop {
             let wake = self.next().await;
-            if let Some(end) = self.handle(wake).await? {
-                break end;
+            match self.handle(wake).await {
+                Ok(Some(end)) => break end,
+                Ok(None) => self.notice_calls(),
+                Err(failure) if failure.reader_gone => break End::ReaderGone,
+                Err(failure) => return Err(failure),
             }
         };
-        self.close(end)
+        match end {
+            End::ReaderGone => self.reader_gone().await,
+            end => self.close(end),
+        }
+    }
+
+    /// Keeps in mind since when the same calls have been running.
+    fn notice_calls(&mut self) {
+        let calls =
+            if self.shown.is_some() || !self.screen.is_terminal() { 0 } else { self.follow.running() };
+        if self.busy.map_or(0, |busy| busy.calls) != calls {
+            let now = Instant::now();
+            self.busy = (calls > 0).then_some(Busy { calls, since: now, tick: now + QUIET });
+        }
+    }
+
+    fn tick(&mut self) -> Result<(), Failure> {
+        let Some(busy) = &mut self.busy else { return Ok(()) };
+        busy.tick += Duration::from_secs(1);
+        let line = Line::styled(Style::Dim, &format!("  running … {} s", busy.since.elapsed().as_secs()));
+        Ok(self.screen.status(&line)?)
+    }
+
+    /// Whoever read the output has what they wanted; the turn may go on without them.
+    async fn reader_gone(mut self) -> Result<Exit, Failure> {
+        let params = SessionParams { session_id: self.target.session };
+        let state = self.client.call::<method::SessionGet>(params).await?.state;
+        let goes_on = match self.target.until {
+            Until::Turn(own) => {
+                state.turn_id == Some(own) || state.inbox.iter().any(|item| item.prompt_id == own)
+            }
+            Until::Idle | Until::Left => state.activity != Activity::Idle,
+        };
+        if !goes_on {
+            return Ok(state.last_outcome.map_or(Exit::Finished, Exit::of_outcome));
+        }
+        let exit = match self.target.goal {
+            Goal::Turn(_) if !state.approvals.is_empty() => Exit::Waiting,
+            Goal::Turn(_) => Exit::LeftRunning,
+            Goal::Session | Goal::WholeSession => Exit::Finished,
+        };
+        let lines = closing::reader_gone(&state.approvals, self.names());
+        // On stderr, which may be the same closed pipe.
+        let _ = self.screen.lines(&lines);
+        Ok(exit)
     }
 
     async fn next(&mut self) -> Wake {
@@ -159,6 +223,7 @@ impl Watch {
             () = at(deaf_until) => Wake::Listening,
             typed = typed => Wake::Typed(typed),
             () = at(self.deadline) => Wake::Deadline,
+            () = at(self.busy.map(|busy| busy.tick)) => Wake::Tick,
             item = self.stream.next() => Wake::Item(item),
         }
     }
@@ -180,6 +245,10 @@ impl Watch {
             // The terminal is gone; the session is not.
             Wake::Typed(Err(_)) => Ok(Some(End::Left(self.follow.detached()))),
             Wake::Deadline => self.deadline_passed().await,
+            Wake::Tick => {
+                self.tick()?;
+                Ok(None)
+            }
         }
     }
 
@@ -358,7 +427,11 @@ impl Watch {
         self.interrupt_prompt()?;
         keep_draft(self.hide(), &mut self.screen)?;
         self.screen.text_end()?;
-        self.screen.final_text()?;
+        match self.screen.final_text() {
+            // The turn ended the way it ended, whether anybody reads its text or not.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+            written => written?,
+        }
         match end {
             End::Turn(finished) => {
                 let lines = closing::finished(&finished, self.names());
@@ -371,6 +444,7 @@ impl Watch {
                 self.screen.lines(&lines)?;
                 Ok(if self.timed_out { Exit::Timeout } else { exit })
             }
+            End::ReaderGone => Ok(self.follow.detached()),
             End::Gone => {
                 self.screen.line(&Line::styled(Style::Warn, "The session was deleted."))?;
                 Ok(if self.target.until == Until::Left { Exit::Finished } else { Exit::Failed })

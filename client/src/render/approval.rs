@@ -1,10 +1,14 @@
 //! An approval, whole. Every line of it stands behind a gutter at the left edge, where nothing that a model or a tool
 //! wrote can print, and nothing in it is ever cut.
 
-use agentd_protocol::approval::{Approval, PlanSubject, QuestionSubject, Subject, ToolSubject};
+use std::path::Path;
+
+use agentd_protocol::approval::{Approval, PlanSubject, Question, QuestionSubject, Subject, ToolSubject};
 use agentd_protocol::mode::Mode;
+use agentd_protocol::show::show_line;
 use serde_json::Value;
 
+use super::line::short_path;
 use super::markdown;
 use super::style::{Line, Style, lines_of, text_width};
 use super::wrap::wrap;
@@ -18,6 +22,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) pre_mode: Option<Mode>,
     /// A person's own version of the plan, shown in place of the session's.
     pub(crate) edited: Option<&'a str>,
+    /// Shown as `~`.
+    pub(crate) home: Option<&'a Path>,
     /// Columns of the terminal.
     pub(crate) width: usize,
 }
@@ -33,8 +39,8 @@ pub(crate) fn draw(approval: &Approval, frame: Frame<'_>) -> Vec<Line> {
     };
     page.edge("╭─ ", Line::styled(Style::Bold, kind).with(Style::Dim, "  ").with(Style::Dim, frame.handle));
     match &approval.subject {
-        Subject::Tool { tool } => page.tool(tool),
-        Subject::Plan { plan } => page.plan(plan, frame.edited),
+        Subject::Tool { tool } => page.tool(tool, frame.home),
+        Subject::Plan { plan } => page.plan(plan, frame),
         Subject::Question { question } => page.questions(question),
     }
     // At the left edge, so a plan cannot end in a list of choices of its own.
@@ -69,6 +75,22 @@ pub(crate) fn short_digest(digest: agentd_protocol::Digest) -> String {
     digest.hex().chars().take(12).collect()
 }
 
+/// The numbered answers that `question` offers.
+pub(crate) fn options(question: &Question) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (number, option) in (1..).zip(&question.options) {
+        let line = Line::styled(Style::Bold, &format!("{number}  ")).plain(&option.label);
+        lines.push(match &option.description {
+            Some(description) => line.with(Style::Dim, &format!("  {description}")),
+            None => line,
+        });
+    }
+    if question.multi_select {
+        lines.push(Line::styled(Style::Dim, "Several are possible: 1,3"));
+    }
+    lines
+}
+
 struct Page {
     width: usize,
     lines: Vec<Line>,
@@ -95,6 +117,11 @@ impl Page {
         self.line(Line::new(), 0);
     }
 
+    /// A value that is one line whatever is in it: a path, an effect.
+    fn one_line(&mut self, name: &str, value: &str, style: Style) {
+        self.label(name, &show_line(value), style);
+    }
+
     fn label(&mut self, name: &str, value: &str, style: Style) {
         let start = format!("{name:<9} ");
         let hang = start.len();
@@ -104,8 +131,8 @@ impl Page {
         }
     }
 
-    fn tool(&mut self, tool: &ToolSubject) {
-        self.label("tool", &tool.tool, Style::Plain);
+    fn tool(&mut self, tool: &ToolSubject, home: Option<&Path>) {
+        self.one_line("tool", &tool.tool, Style::Plain);
         let mut shown: Vec<&str> = Vec::new();
         if let Some(Value::String(command)) = tool.input.get("command") {
             shown.push("command");
@@ -115,9 +142,14 @@ impl Page {
             // The diff is these, whole.
             shown.extend(["content", "old_string", "new_string"]);
         }
-        self.label("in", &tool.cwd, Style::Code);
+        self.one_line("in", &short_path(&tool.cwd, home), Style::Code);
         for effect in &tool.effects {
-            self.label("does", effect, Style::Plain);
+            // A command may have several lines; a name of a file has one, whatever is in it.
+            if effect.starts_with("run ") {
+                self.label("does", effect, Style::Plain);
+            } else {
+                self.one_line("does", effect, Style::Plain);
+            }
         }
         match tool.confinement.as_deref() {
             Some("off") => self.label("rights", "runs with your full rights", Style::Bad),
@@ -131,6 +163,9 @@ impl Page {
             Value::Object(fields) => {
                 for (name, value) in fields.iter().filter(|(name, _)| !shown.contains(&name.as_str())) {
                     match value {
+                        Value::String(path) if matches!(name.as_str(), "file_path" | "path") => {
+                            self.one_line(name, path, Style::Plain);
+                        }
                         Value::String(text) => self.label(name, text, Style::Plain),
                         other => self.label(name, &other.to_string(), Style::Plain),
                     }
@@ -144,8 +179,9 @@ impl Page {
         }
     }
 
-    fn plan(&mut self, plan: &PlanSubject, edited: Option<&str>) {
-        self.label("plan", &plan.path, Style::Code);
+    fn plan(&mut self, plan: &PlanSubject, frame: Frame<'_>) {
+        let edited = frame.edited;
+        self.one_line("plan", &short_path(&plan.path, frame.home), Style::Code);
         match edited {
             None => self.label("revision", &short_digest(plan.revision), Style::Dim),
             Some(_) => self.label("replaces", &short_digest(plan.revision), Style::Dim),
@@ -167,18 +203,16 @@ impl Page {
             if index > 0 {
                 self.blank();
             }
+            // Options have numbers too.
+            if subject.questions.len() > 1 {
+                let heading = format!("Question {} of {}", index + 1, subject.questions.len());
+                self.line(Line::styled(Style::Dim, &heading), 0);
+            }
             for text in lines_of(&question.question) {
                 self.line(Line::styled(Style::Bold, &text), 0);
             }
-            for (number, option) in (1..).zip(&question.options) {
-                let mut line = Line::styled(Style::Bold, &format!("{number}  ")).plain(&option.label);
-                if let Some(description) = &option.description {
-                    line = line.with(Style::Dim, &format!("  {description}"));
-                }
+            for line in options(question) {
                 self.line(line, 3);
-            }
-            if question.multi_select {
-                self.line(Line::styled(Style::Dim, "Several are possible: 1,3"), 0);
             }
         }
     }
@@ -240,7 +274,7 @@ impl Page {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use agentd_protocol::approval::{Choice, ChoiceId, Question, QuestionOption};
+    use agentd_protocol::approval::{Choice, ChoiceId, QuestionOption};
     use agentd_protocol::{ApprovalId, CallId, Digest, SessionId, Timestamp};
 
     use super::*;
@@ -338,7 +372,8 @@ pub(crate) mod tests {
     }
 
     fn frame(width: usize) -> Frame<'static> {
-        Frame { handle: "api-paging-otter", pre_mode: Some(Mode::Default), edited: None, width }
+        let home = Some(Path::new("/home/u"));
+        Frame { handle: "api-paging-otter", pre_mode: Some(Mode::Default), edited: None, home, width }
     }
 
     fn text(approval: &Approval, frame: Frame<'_>) -> String {
@@ -367,6 +402,26 @@ pub(crate) mod tests {
     #[test]
     fn a_question() {
         insta::assert_snapshot!(text(&question(vec![one_question()]), frame(80)));
+    }
+
+    #[test]
+    fn several_questions_are_numbered_apart_from_their_options() {
+        let text = text(&question(vec![one_question(), one_question()]), frame(80));
+        assert!(text.contains("│ Question 1 of 2\n│ Which cursor?\n│ 1  opaque"), "{text}");
+        assert!(text.contains("│ Question 2 of 2\n"), "{text}");
+    }
+
+    #[test]
+    fn a_line_break_in_a_name_begins_no_line() {
+        let mut approval = tool("x");
+        if let Subject::Tool { tool } = &mut approval.subject {
+            tool.input = serde_json::json!({"file_path": "a\nrights    none"});
+            tool.effects = vec!["write a\nrights    none".into()];
+            tool.cwd = "/w/a\nb".into();
+        }
+        let text = text(&approval, frame(80));
+        assert_eq!(text.matches("<U+000A>").count(), 3, "{text}");
+        assert!(!text.contains("│ rights    none"), "{text}");
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use agentd_protocol::approval::WaitingApproval;
 use agentd_protocol::session::{Activity, Health, Row, State};
+use agentd_protocol::show::show_line;
 use agentd_protocol::turn::Usage;
 use agentd_protocol::{Mode, Timestamp};
 
 use super::approval::next_command;
-use super::style::{Line, Style};
+use super::style::{Line, Style, char_width, text_width};
 
 /// `path` with the home folder as `~`.
 pub(crate) fn short_path(path: &str, home: Option<&Path>) -> String {
@@ -100,8 +101,21 @@ pub(crate) fn summary(files: &BTreeMap<String, Changed>, usage: &Usage, cwd: &st
 }
 
 /// `agentctl ls`, by what they need. `all` also shows sessions that have nothing to do.
-pub(crate) fn list(rows: &[Row], all: bool, here: &str, home: Option<&Path>, now: Timestamp) -> Vec<Line> {
+pub(crate) fn list(
+    rows: &[Row],
+    all: bool,
+    here: &str,
+    home: Option<&Path>,
+    now: Timestamp,
+    width: usize,
+) -> Vec<Line> {
     let mut lines = Vec::new();
+    let widest = |column: fn(&Row) -> usize| rows.iter().map(column).max().unwrap_or(0);
+    let columns = Columns {
+        handle: widest(|row| text_width(&row.handle)),
+        mode: widest(|row| mode_name(row).len()),
+        width,
+    };
     let mut hidden = 0;
     for (activity, title) in
         [(Activity::Waiting, "needs you"), (Activity::Running, "working"), (Activity::Idle, "idle")]
@@ -113,7 +127,7 @@ pub(crate) fn list(rows: &[Row], all: bool, here: &str, home: Option<&Path>, now
         let shown = if all || activity != Activity::Idle { group.len() } else { group.len().min(IDLE_SHOWN) };
         hidden += group.len() - shown;
         lines.push(Line::styled(Style::Bold, title));
-        lines.extend(group.into_iter().take(shown).map(|row| list_row(row, here, home, now)));
+        lines.extend(group.into_iter().take(shown).map(|row| list_row(row, here, home, now, columns)));
     }
     if rows.iter().any(|row| row.cwd == here) {
         lines.push(Line::styled(Style::Good, "● ").with(Style::Dim, "= in this folder"));
@@ -127,28 +141,70 @@ pub(crate) fn list(rows: &[Row], all: bool, here: &str, home: Option<&Path>, now
 /// Idle sessions that a plain `agentctl ls` shows.
 const IDLE_SHOWN: usize = 10;
 
-fn list_row(row: &Row, here: &str, home: Option<&Path>, now: Timestamp) -> Line {
+/// What a list measures before it draws.
+#[derive(Clone, Copy)]
+struct Columns {
+    handle: usize,
+    mode: usize,
+    /// Of the terminal.
+    width: usize,
+}
+
+fn mode_name(row: &Row) -> &'static str {
+    row.mode.map_or("-", Mode::name)
+}
+
+/// A folder is never shortened below this.
+const MIN_FOLDER: usize = 12;
+
+/// In less room than this a title says nothing.
+const MIN_TITLE: usize = 10;
+
+/// One session on one line.
+fn list_row(row: &Row, here: &str, home: Option<&Path>, now: Timestamp, columns: Columns) -> Line {
     let mark = if row.cwd == here { "● " } else { "  " };
-    let mut line = Line::styled(Style::Good, mark)
-        .plain(&format!("{:<28} ", row.handle))
-        .with(Style::Dim, &format!("{:>7}  ", ago(row.updated_at, now)))
-        .plain(&format!("{:<12} ", row.mode.map_or("-", Mode::name)))
-        .with(Style::Code, &short_path(&row.cwd, home));
-    if let Some(outcome) = row.last_outcome.filter(|_| row.activity == Activity::Idle) {
-        line.push(Style::Dim, &format!("  {}", outcome.name()));
-    }
-    if !row.waiting_for.is_empty() {
-        line.push(Style::Warn, &format!("  {} to approve", row.waiting_for.len()));
-    }
-    if let Some(title) = row.title.as_deref().filter(|title| !title.is_empty()) {
-        line.push(Style::Dim, &format!("  {title}"));
-    }
+    let pad = " ".repeat(columns.handle.saturating_sub(text_width(&row.handle)));
+    let line = Line::styled(Style::Good, mark)
+        .plain(&format!("{}{pad}", row.handle))
+        .with(Style::Dim, &format!(" {:>7}  ", ago(row.updated_at, now)))
+        .plain(&format!("{:<1$}  ", mode_name(row), columns.mode));
+    let mut state = Line::new();
     match row.health {
         Health::Ok => {}
-        Health::Degraded => line.push(Style::Warn, "  degraded"),
-        Health::ReadOnly => line.push(Style::Bad, "  read-only"),
+        Health::Degraded => state.push(Style::Warn, "  degraded"),
+        Health::ReadOnly => state.push(Style::Bad, "  read-only"),
     }
-    line
+    if let Some(outcome) = row.last_outcome.filter(|_| row.activity == Activity::Idle) {
+        state.push(Style::Dim, &format!("  {}", outcome.name()));
+    }
+    if !row.waiting_for.is_empty() {
+        state.push(Style::Warn, &format!("  {} to approve", row.waiting_for.len()));
+    }
+    let room = columns.width.saturating_sub(line.width() + state.width()).max(MIN_FOLDER);
+    let folder = short_path(&row.cwd, home);
+    let line = state.behind(&line.with(Style::Code, &end_of_path(&folder, room)));
+    let left = columns.width.saturating_sub(line.width());
+    let line = match row.title.as_deref().filter(|title| !title.is_empty() && left >= MIN_TITLE) {
+        Some(title) => line.with(Style::Dim, &format!("  {title}")),
+        None => line,
+    };
+    line.cut(columns.width)
+}
+
+/// The end of `path` in at most `room` columns: what tells folders apart is at their end.
+fn end_of_path(path: &str, room: usize) -> String {
+    let path = show_line(path);
+    if text_width(&path) <= room {
+        return path;
+    }
+    let mut width = 1;
+    let fits = |c: &char| {
+        width += char_width(*c);
+        width <= room
+    };
+    let kept = path.chars().rev().take_while(fits).count();
+    let end: String = path.chars().skip(path.chars().count() - kept).collect();
+    format!("…{end}")
 }
 
 /// One entry of `agentctl waiting`.
@@ -167,9 +223,9 @@ pub(crate) fn waiting(
             .with(Style::Dim, &format!("  for {}", ago(approval.requested_at, now))),
         Line::styled(Style::Dim, &format!("  id      {}", approval.approval_id)),
         Line::styled(Style::Dim, "  see it  ")
-            .with(Style::Code, &format!("{program} approve {}", super::approval::short_id(approval))),
+            .with(Style::Command, &format!("{program} approve {}", super::approval::short_id(approval))),
         Line::styled(Style::Dim, "  answer  ")
-            .with(Style::Code, &format!("{program} {}", next_command(approval))),
+            .with(Style::Command, &format!("{program} {}", next_command(approval))),
     ]
 }
 
@@ -257,17 +313,40 @@ pub(crate) mod tests {
             row("asks-otter", "/home/u/api", Activity::Waiting, 3000),
         ];
         rows[2].waiting_for.push(super::super::approval::tests::approval_id("aa"));
-        let lines =
-            list(&rows, false, "/home/u/api", Some(Path::new("/home/u")), Timestamp::from_unix_ms(65_000));
+        let lines = list(
+            &rows,
+            false,
+            "/home/u/api",
+            Some(Path::new("/home/u")),
+            Timestamp::from_unix_ms(65_000),
+            80,
+        );
         insta::assert_snapshot!(text(&lines));
+    }
+
+    #[test]
+    fn a_row_stays_one_line_and_keeps_the_end_of_its_folder() {
+        let folder = "/home/u/work/customers/somebody/services/billing/api-gateway";
+        let mut rows = vec![row("api-gateway-careful-otter", folder, Activity::Idle, 0)];
+        rows[0].title = Some("a title that is far too long for what is left of the line here".into());
+        let now = Timestamp::from_unix_ms(0);
+        for width in [80, 100, 160] {
+            for line in list(&rows, true, "/", Some(Path::new("/home/u")), now, width) {
+                assert!(line.width() <= width, "{}", line.text());
+            }
+        }
+        let line = list(&rows, true, "/", Some(Path::new("/home/u")), now, 80)[1].text();
+        assert!(line.contains("…") && line.contains("/billing/api-gateway  finished"), "{line}");
     }
 
     #[test]
     fn a_long_tail_of_idle_sessions_is_folded() {
         let rows: Vec<Row> = (0..15).map(|n| row(&format!("s{n}"), "/w", Activity::Idle, n)).collect();
         let now = Timestamp::from_unix_ms(0);
-        assert!(text(&list(&rows, false, "/", None, now)).ends_with("and 5 more idle: agentctl ls --all"));
-        assert_eq!(list(&rows, true, "/", None, now).len(), 16);
+        assert!(
+            text(&list(&rows, false, "/", None, now, 80)).ends_with("and 5 more idle: agentctl ls --all")
+        );
+        assert_eq!(list(&rows, true, "/", None, now, 80).len(), 16);
     }
 
     #[test]

@@ -11,8 +11,10 @@ pub(crate) enum Style {
     Bold,
     Dim,
     Italic,
-    /// Code, paths, commands.
+    /// Code, paths.
     Code,
+    /// A command to be copied: never broken over lines.
+    Command,
     Good,
     Bad,
     Warn,
@@ -26,7 +28,7 @@ impl Style {
             Style::Bold => Some("1"),
             Style::Dim => Some("2"),
             Style::Italic => Some("3"),
-            Style::Code => Some("36"),
+            Style::Code | Style::Command => Some("36"),
             Style::Good => Some("32"),
             Style::Bad => Some("31"),
             Style::Warn => Some("33"),
@@ -141,7 +143,7 @@ impl Line {
             let mut kept = String::new();
             for c in span.text.chars() {
                 if used + char_width(c) + 1 > width {
-                    line.push(span.style, &kept);
+                    line.push(span.style, kept.trim_end_matches('\u{200d}'));
                     break 'spans;
                 }
                 used += char_width(c);
@@ -197,13 +199,19 @@ const CONTEXT: usize = 8;
 pub(crate) fn shown_after(before: &str, text: &str, show: fn(&str) -> String) -> String {
     let context = last_chars(before);
     let shown = show(&format!("{context}{text}"));
-    shown.get(show(context).len()..).map_or_else(|| show(text), str::to_owned)
+    // What comes after may change how the border itself is shown; then the text stands alone.
+    shown.strip_prefix(show(context).as_str()).map_or_else(|| show(text), str::to_owned)
 }
 
 /// The end of `text` that [`shown_after`] needs.
 pub(crate) fn last_chars(text: &str) -> &str {
     let start = text.char_indices().rev().nth(CONTEXT - 1).map_or(0, |(index, _)| index);
     text.get(start..).unwrap_or_default()
+}
+
+/// `text` in quotes, on one line, with what cannot be seen shown as everywhere else.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("\"{}\"", show_line(text))
 }
 
 /// Splits a text into lines with tabs made spaces, ready for [`Span::new`].
@@ -230,6 +238,18 @@ mod tests {
         }
         assert!(line.text().contains("\u{301}\u{301}\u{301}\u{301}<U+0301>"), "{}", line.text());
         assert!(!line.text().contains(&"\u{301}".repeat(5)));
+    }
+
+    #[test]
+    fn joined_emoji_survive_and_lose_nothing_behind_them() {
+        assert_eq!(shown_after("👩\u{200d}", "🔬 abc", show_line), "🔬 abc");
+        assert_eq!(Line::from("👩").plain("\u{200d}🔬 abc").text(), "👩\u{200d}🔬 abc");
+        assert_eq!(Line::from("👩\u{200d}🔬🔬").cut(4).text(), "👩…");
+    }
+
+    #[test]
+    fn quotes_show_what_cannot_be_seen_as_everywhere_else() {
+        assert_eq!(quoted("a\n\u{1b}b"), "\"a<U+000A><U+001B>b\"");
     }
 
     #[test]

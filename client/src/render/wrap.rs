@@ -4,8 +4,8 @@ use agentd_protocol::show::show;
 
 use super::style::{Line, Style, char_width, last_chars, shown_after};
 
-/// Breaks `line` into lines of at most `width` columns, at spaces where possible. Nothing is dropped but the spaces at
-/// a break. Lines after the first begin with `hang` spaces.
+/// Breaks `line` into lines of at most `width` columns, at spaces where possible. A command is never broken: what does
+/// not fit goes on a line of its own, even if that is too long. Nothing is dropped but the spaces at a break. Lines after the first begin with `hang` spaces.
 pub(crate) fn wrap(line: &Line, width: usize, hang: usize) -> Vec<Line> {
     let width = width.max(8);
     let hang = hang.min(width / 2);
@@ -40,13 +40,23 @@ struct Wrapper {
 
 impl Wrapper {
     fn take(&mut self, c: char, style: Style) {
+        if let Some((last, before)) = self.word.last()
+            && (*before == Style::Command) != (style == Style::Command)
+            && *last != '\u{200d}'
+        {
+            self.end_word();
+        }
+        if style == Style::Command {
+            self.word.push((c, style));
+            return;
+        }
         if c == ' ' {
             self.end_word();
             self.gap.push((c, style));
             return;
         }
-        // East Asian text has no spaces: every wide character may begin a line.
-        if char_width(c) == 2 {
+        // East Asian text has no spaces: every wide character may begin a line, unless it is part of the picture before.
+        if char_width(c) == 2 && self.word.last().is_none_or(|(last, _)| *last != '\u{200d}') {
             self.end_word();
         }
         self.word.push((c, style));
@@ -73,7 +83,7 @@ impl Wrapper {
             let style = run.first().map_or(Style::Plain, |(_, style)| *style);
             let mut text = String::new();
             for (c, _) in run {
-                if self.col + char_width(*c) > self.width {
+                if self.col + char_width(*c) > self.width && style != Style::Command {
                     self.line.push(style, &std::mem::take(&mut text));
                     self.break_line();
                 }
@@ -237,6 +247,24 @@ mod tests {
         let lines = wrapped("abcdefghijklmnopqrst", 8, 0);
         assert_eq!(lines.concat(), "abcdefghijklmnopqrst");
         assert!(lines.iter().all(|line| line.len() <= 8));
+    }
+
+    #[test]
+    fn a_command_is_never_broken() {
+        let command = "agentctl --socket /run/user/1000/some/where/s approve deadbeef";
+        let line = Line::from("Next: ")
+            .with(Style::Command, command)
+            .with(Style::Dim, " · ")
+            .with(Style::Command, "ls");
+        let text = |width| wrap(&line, width, 2).iter().map(Line::text).collect::<Vec<_>>();
+        assert_eq!(text(80), [format!("Next: {command} · ls")]);
+        assert_eq!(text(66), ["Next:".to_owned(), format!("  {command} ·"), "  ls".to_owned()]);
+        assert!(text(30).contains(&format!("  {command}")), "{:?}", text(30));
+    }
+
+    #[test]
+    fn joined_emoji_stay_together() {
+        assert_eq!(wrapped("ab 👩\u{200d}🔬👩\u{200d}🔬", 8, 0), ["ab 👩\u{200d}🔬", "👩\u{200d}🔬"]);
     }
 
     #[test]

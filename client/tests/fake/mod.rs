@@ -151,6 +151,18 @@ impl Fake {
         child.wait_with_output().unwrap()
     }
 
+    /// agentctl whose stdout nobody reads.
+    pub(crate) fn agentctl_unread(&self, args: &[&str]) -> Output {
+        let socket = self.socket();
+        let mut all = vec!["--socket", socket.to_str().unwrap()];
+        all.extend(args);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = self.command(env!("CARGO_BIN_EXE_agentctl"), &all);
+        command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped());
+        command.spawn().unwrap().wait_with_output().unwrap()
+    }
+
     /// agentctl on a terminal of 80 columns.
     pub(crate) fn terminal(&self, args: &[&str], env: &[(&str, &str)]) -> Pty {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();

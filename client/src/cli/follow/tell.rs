@@ -98,7 +98,7 @@ fn without_preamble<'a>(text: &'a str, reason: Option<&str>) -> &'a str {
 }
 
 /// Who settled an approval, and how.
-pub(super) fn settled(
+pub(crate) fn settled(
     resolution: Resolution,
     choice: Option<ChoiceId>,
     by: &By,

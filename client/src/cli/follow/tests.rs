@@ -39,7 +39,7 @@ struct Watch {
 
 impl Watch {
     fn new(goal: Goal) -> Self {
-        Self { follow: Follow::new(goal, ME, "/home/u/api".into()), seq: 0 }
+        Self { follow: Follow::new(goal, ME, "/home/u/api".into(), Some("/home/u".into())), seq: 0 }
     }
 
     fn live(goal: Goal) -> Self {
@@ -54,7 +54,7 @@ impl Watch {
             body,
             session_id: Some(session()),
             seq: Some(Seq(self.seq)),
-            at: None,
+            at: Some(agentd_protocol::Timestamp::from_unix_ms(0)),
             turn_id: turn,
             origin: None,
         })
@@ -218,11 +218,11 @@ fn an_aborted_message_says_so_and_when_it_goes_on() {
     let body = EventBody::MessageAborted {
         message_id: message_id("1"),
         reason: "the connection ended".into(),
-        retry_at: Some(agentd_protocol::Timestamp::from_unix_ms(0)),
+        retry_at: Some(agentd_protocol::Timestamp::from_unix_ms(8_200)),
     };
     assert_eq!(
         text(&watch.send(None, body)),
-        "|The text above is withdrawn: the connection ended; asking again at 1970-01-01T00:00:00.000Z\n"
+        "|The text above is withdrawn; asking again in 8 s: the connection ended\n"
     );
 }
 
@@ -244,14 +244,72 @@ fn a_call_is_one_line_and_only_trouble_adds_another() {
 }
 
 #[test]
+fn every_call_is_named_when_it_is_its_turn() {
+    let mut watch = Watch::live(Goal::Turn(turn(1)));
+    assert_eq!(text(&watch.call("a1", "write a")), "|• write a\n");
+    assert_eq!(text(&watch.call("a2", "write b")), "");
+    let changed = |token: &str, path: &str| EventBody::FileChanged {
+        path: path.into(),
+        before: None,
+        after: Some(agentd_protocol::Digest::from_bytes([1; 32])),
+        call_id: call_id(token),
+        added: 2,
+        removed: 0,
+    };
+    assert_eq!(text(&watch.send(None, changed("a1", "/home/u/api/a"))), "|  a  +2 -0\n");
+    assert_eq!(text(&watch.call_ends("a1", ToolStatus::Ok, "", "")), "|• write b\n");
+    assert_eq!(text(&watch.send(None, changed("a2", "/home/u/api/b"))), "|  b  +2 -0\n");
+    assert_eq!(text(&watch.call_ends("a2", ToolStatus::Ok, "", "")), "");
+}
+
+#[test]
 fn of_several_calls_the_one_that_failed_is_named() {
     let mut watch = Watch::live(Goal::Turn(turn(1)));
     watch.call("a1", "read a");
     watch.call("a2", "read b");
+    // Out of order: named first, then told.
+    assert_eq!(
+        text(&watch.call_ends("a2", ToolStatus::Error, "io", "no such file")),
+        "|• read b\n|  ✗ failed (io): no such file\n"
+    );
     assert_eq!(
         text(&watch.call_ends("a1", ToolStatus::Error, "io", "no such file")),
         "|  ✗ failed (io) read a: no such file\n"
     );
+}
+
+#[test]
+fn calls_that_never_ran_are_named_at_the_end() {
+    let mut watch = Watch::live(Goal::Turn(turn(1)));
+    watch.call("a1", "read a");
+    watch.call("a2", "read b");
+    assert_eq!(text(&watch.finish(1)), "|• read b\n[finished]\n");
+}
+
+#[test]
+fn why_a_turn_failed_is_said_once() {
+    let failed = |watch: &mut Watch, error: &str| {
+        let body = EventBody::TurnFinished {
+            outcome: Outcome::Failed,
+            usage: Usage::default(),
+            denials: vec![],
+            error: Some(error.into()),
+        };
+        match watch.send(Some(turn(1)), body).pop() {
+            Some(Output::Finished(finished)) => finished.error,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut watch = Watch::live(Goal::Turn(turn(1)));
+    let aborted = EventBody::MessageAborted {
+        message_id: message_id("1"),
+        reason: "the key was refused".into(),
+        retry_at: None,
+    };
+    assert_eq!(text(&watch.send(None, aborted.clone())), "|The model gave no answer: the key was refused\n");
+    assert_eq!(failed(&mut watch, "the key was refused"), None);
+    watch.send(None, aborted);
+    assert_eq!(failed(&mut watch, "the disk is full").as_deref(), Some("the disk is full"));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agentd_client::CallError;
 use agentd_protocol::approval::{Approval, ApprovalGetParams, By, ChoiceId, RespondParams, Subject};
+use agentd_protocol::plan::PlanAuthor;
 use agentd_protocol::session::SetModeParams;
 use agentd_protocol::{ApprovalId, ErrorCode, Mode, method};
 use tempfile::NamedTempFile;
@@ -40,7 +41,7 @@ impl Watch {
             if let Answerer::Auto(auto) = &mut self.answerer {
                 let (line, answer) = auto.answer(&approval);
                 let ask = Ask::new(approval, self.target.handle.clone(), None);
-                self.screen.lines(&ask.draw(self.screen.width().min(100)))?;
+                self.screen.lines(&ask.draw(self.screen.width().min(100), self.context.home()))?;
                 self.screen.line(&line)?;
                 match self.client.call::<method::ApprovalRespond>(answer).await {
                     Ok(_) => {}
@@ -67,7 +68,7 @@ impl Watch {
         };
         terminal.set_echo(Echo::Off);
         self.screen.text_end()?;
-        self.screen.lines(&shown.ask.draw(self.screen.width()))?;
+        self.screen.lines(&shown.ask.draw(self.screen.width(), self.context.home()))?;
         self.screen.prompt(&shown.ask.prompt())?;
         shown.prompted = true;
         terminal.discard_input();
@@ -126,11 +127,8 @@ impl Watch {
     }
 
     pub(super) fn replace(&mut self, approval: Approval) -> Result<(), Failure> {
-        let what = match approval.subject {
-            Subject::Plan { .. } => "The plan changed in the meantime. This is how it stands now:",
-            _ => "The request changed in the meantime. This is how it stands now:",
-        };
-        self.screen.line(&Line::styled(Style::Warn, what))?;
+        let what = changed_text(&approval, self.follow.take_author());
+        self.screen.line(&Line::styled(Style::Warn, &what))?;
         if let Some(shown) = &mut self.shown {
             if shown.ask.replace(approval).is_some()
                 && let Some(draft) = shown.draft.take()
@@ -273,6 +271,19 @@ fn keep(draft: NamedTempFile, screen: &mut Screen) -> Result<(), Failure> {
         .keep()
         .map_err(|error| Failure::failed(format!("cannot keep the edited plan: {}", error.error)))?;
     Ok(screen.line(&Line::from(format!("Your version was not sent; it is kept in {}", path.display())))?)
+}
+
+/// Says before an approval is drawn anew what happened to it.
+pub(crate) fn changed_text(approval: &Approval, author: Option<PlanAuthor>) -> String {
+    let what = match (&approval.subject, author) {
+        (Subject::Plan { .. }, Some(PlanAuthor::Client)) => "Another client edited the plan.",
+        (Subject::Plan { .. }, Some(PlanAuthor::Outside)) => {
+            "The plan's file was changed from outside the session."
+        }
+        (Subject::Plan { .. }, _) => "The plan changed in the meantime.",
+        _ => "The request changed in the meantime.",
+    };
+    format!("{what} This is how it stands now:")
 }
 
 /// Who answered instead, from the error that says so.
