@@ -135,6 +135,12 @@ mod tests {
     }
 
     #[test]
+    fn a_line_break_in_a_name_begins_no_line() {
+        let text = unified("a\n+++ b/other", None, Some("x\n")).text;
+        assert!(text.starts_with("--- /dev/null\n+++ b/a<U+000A>+++ b/other\n@@"), "{text}");
+    }
+
+    #[test]
     fn two_huge_different_texts_are_counted_and_not_compared() {
         let old: String = (0..20_000).map(|n| format!("a{n}\n")).collect();
         let new: String = (0..20_000).map(|n| format!("b{n}\n")).collect();
