@@ -43,6 +43,10 @@ pub const CALL_CUT: &str = "Not run: the answer was cut at the length limit, so 
 pub const CHANGED_SINCE_SHOWN: &str = "Not run: what this call would do has changed since a person approved it (a file or a \
                                        link is not what it was). Nothing was done. Look again, then make the call anew.";
 
+/// The result of a call that a person would have to judge and could not see whole.
+pub const TOO_LARGE_TO_SHOW: &str = "Not run: a person has to approve this call, and it is too large to be shown to one. \
+                                     Nothing was done. Do it in several smaller calls.";
+
 /// The result of `exit_plan_mode` when a person left plan mode by another way meanwhile.
 pub const LEFT_WITHOUT_APPROVAL: &str = "A person left plan mode without approving the plan. Do not carry it out unless they \
                                          ask for it.";

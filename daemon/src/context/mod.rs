@@ -12,8 +12,8 @@ mod opening;
 mod outcome;
 
 pub use call::{
-    CALL_CUT, CHANGED_SINCE_SHOWN, LEFT_WITHOUT_APPROVAL, NOT_WITHOUT_A_PERSON, folder_gone, malformed,
-    plan_too_long, plan_written, question_declined, unknown_tool,
+    CALL_CUT, CHANGED_SINCE_SHOWN, LEFT_WITHOUT_APPROVAL, NOT_WITHOUT_A_PERSON, TOO_LARGE_TO_SHOW,
+    folder_gone, malformed, plan_too_long, plan_written, question_declined, unknown_tool,
 };
 pub use guidance::{
     Approved, PlanCommands, PlanGuidance, Remarks, already_planning, fresh_start, mode_changed,

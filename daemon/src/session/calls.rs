@@ -26,6 +26,9 @@ use crate::workspace::is_still_there;
 /// Bytes of a plan that can be put before a person: it travels whole inside one event.
 pub(super) const MAX_PRESENTED: usize = 256 * 1024;
 
+/// Bytes of a call's input and diff that can be put before a person: it travels whole inside one event and one commit.
+const MAX_ASKED: usize = 512 * 1024;
+
 /// What became of one call before the gate.
 enum Judged {
     Allowed(Verdict),
@@ -217,7 +220,14 @@ impl Session {
                 self.frame().question(call.id.clone(), questions.clone())
             }
             Work::Ask(Request::EnterPlan | Request::WritePlan(_)) | Work::Run(_) | Work::Refuse(_) => {
-                self.tool_approval(call, prepared, verdict).await?
+                match self.tool_approval(call, prepared, verdict).await? {
+                    Some(approval) => approval,
+                    None => {
+                        let text = context::TOO_LARGE_TO_SHOW;
+                        let result = self.error_result(&call.id, "call.tooLarge", text).await?;
+                        return Ok(vec![judged, result]);
+                    }
+                }
             }
         };
         Ok(vec![judged, self.requested(call, approval)])
@@ -231,17 +241,21 @@ impl Session {
         Frame { session: self.state.id(), mode: self.state.mode, now: self.deps.clock.now() }
     }
 
+    /// Absent: it is too large to be shown whole.
     async fn tool_approval(
         &self,
         call: &Call,
         prepared: &Prepared,
         verdict: &Verdict,
-    ) -> Result<Approval, SessionError> {
+    ) -> Result<Option<Approval>, SessionError> {
         let input = match self.call_input(call.place).await? {
             CallInput::Json(Json::Inline(raw)) => raw.get().to_owned(),
             CallInput::Json(Json::Blob(blob)) => self.blob_text(blob).await?,
             CallInput::Malformed { .. } => "null".into(),
         };
+        if input.len() + prepared.diff.as_ref().map_or(0, String::len) > MAX_ASKED {
+            return Ok(None);
+        }
         let subject = ToolSubject {
             call_id: call.id.clone(),
             tool: call.tool.clone(),
@@ -252,7 +266,7 @@ impl Session {
             reason: verdict.reason.code().into(),
             diff: prepared.diff.clone(),
         };
-        Ok(self.frame().tool(subject, prepared.title.clone()))
+        Ok(Some(self.frame().tool(subject, prepared.title.clone())))
     }
 
     /// The approval of the plan as it stands in the file now. The inner error is for the model: there is nothing to

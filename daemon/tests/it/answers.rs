@@ -1,4 +1,7 @@
-//! Answers to a plan, over the socket of the real daemon, when something else happened first.
+//! Approvals and their answers, over the socket of the real daemon, when something else happened first.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -74,4 +77,45 @@ fn only_the_very_same_answer_is_told_again_that_it_won() {
     ] {
         assert_eq!(waiting.answer(&other), Err(-32051), "{other}");
     }
+}
+
+/// It used to be an event of any size, and above the journal's limit a turn that never ended.
+#[test]
+fn what_is_too_large_to_be_shown_is_not_asked() {
+    let (root, project) = (root(), tempfile::tempdir().unwrap());
+    let call = json!({ "name": "write_file", "arguments": { "file_path": "big", "content": "x".repeat(600 << 10) } });
+    let script = json!({ "rules": [
+        { "name": "big", "when": { "answers": 0 }, "reply": { "calls": [call], "pace": { "chunk": 1 << 20, "delay_ms": 0 } } },
+        { "name": "rest", "reply": { "text": "{{result}}" } },
+    ]});
+    let file = root.path().join("script.json");
+    std::fs::write(&file, script.to_string()).unwrap();
+    let mut model = Command::new(env!("CARGO_BIN_EXE_agentd"))
+        .arg("playback")
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut base = String::new();
+    BufReader::new(model.stdout.take().unwrap()).read_line(&mut base).unwrap();
+    let base: Value = serde_json::from_str(&base).unwrap();
+    let config = root.path().join(".config/agentd");
+    std::fs::create_dir_all(&config).unwrap();
+    let settings = format!(
+        "[providers.test]\ndialect = \"openai-chat\"\nbase_url = \"{}/v1\"\n",
+        base["baseUrl"].as_str().unwrap()
+    );
+    std::fs::write(config.join("config.toml"), settings).unwrap();
+
+    let daemon = Daemon::start(root.path());
+    let mut client = Client::connect(&daemon.socket);
+    let new = json!({ "cwd": project.path(), "model": "test/x" });
+    let session = client.call("session/new", &new).unwrap()["sessionId"].take();
+    let prompt = json!({ "sessionId": session, "content": [{ "type": "text", "text": "Write it" }] });
+    let turn = client.call("session/prompt", &prompt).unwrap()["turnId"].take();
+    let end = client.call("turn/wait", &json!({ "sessionId": session, "turnId": turn })).unwrap();
+    model.kill().unwrap();
+    model.wait().unwrap();
+    assert!(end["text"].as_str().unwrap().contains("too large to be shown"), "{end}");
+    assert!(!project.path().join("big").exists());
 }

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 /// Longer than all phases of a shutdown together.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub(super) const PATIENCE: Duration = Duration::from_secs(40);
 
-pub(crate) struct Daemon {
+pub(super) struct Daemon {
     child: Child,
-    pub(crate) socket: PathBuf,
+    pub(super) socket: PathBuf,
 }
 
 impl Daemon {
-    pub(crate) fn start(root: &Path) -> Self {
+    pub(super) fn start(root: &Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_agentd"))
             .env_clear()
             .env("HOME", root)
@@ -32,13 +32,13 @@ impl Daemon {
         Self { child, socket: ready["socket"].as_str().unwrap().into() }
     }
 
-    pub(crate) fn terminate(&self) {
+    pub(super) fn terminate(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     }
 
     /// Whether it ends by itself.
-    pub(crate) fn ends(&mut self) -> bool {
+    pub(super) fn ends(&mut self) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             if self.child.try_wait().unwrap().is_some() {
@@ -52,7 +52,7 @@ impl Daemon {
     }
 }
 
-pub(crate) fn line(method: &str, params: &Value) -> String {
+pub(super) fn line(method: &str, params: &Value) -> String {
     format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }))
 }
 
@@ -65,19 +65,19 @@ impl Drop for Daemon {
 }
 
 /// A short folder that only its owner can enter, as a socket needs.
-pub(crate) fn root() -> tempfile::TempDir {
+pub(super) fn root() -> tempfile::TempDir {
     let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     tempfile::Builder::new().prefix("a").permissions(closed).tempdir_in("/tmp").unwrap()
 }
 
 /// One connection, one call at a time.
-pub(crate) struct Client {
+pub(super) struct Client {
     stream: UnixStream,
     answers: BufReader<UnixStream>,
 }
 
 impl Client {
-    pub(crate) fn connect(socket: &Path) -> Self {
+    pub(super) fn connect(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let answers = BufReader::new(stream.try_clone().unwrap());
@@ -85,7 +85,7 @@ impl Client {
     }
 
     /// The result, or the code of the error.
-    pub(crate) fn call(&mut self, method: &str, params: &Value) -> Result<Value, i64> {
+    pub(super) fn call(&mut self, method: &str, params: &Value) -> Result<Value, i64> {
         self.stream.write_all(line(method, params).as_bytes()).unwrap();
         let mut answer = String::new();
         self.answers.read_line(&mut answer).unwrap();
