@@ -59,7 +59,8 @@ pub enum ChooseError {
     #[error(
         "no model is set up. Type one of:\n  agentctl key add anthropic      (or openai, deepseek, openrouter)\n  \
          export ANTHROPIC_API_KEY=… && agentctl key import\n  ollama serve                    (a local model)\n  \
-         agentctl demo                   (a playback, needs nothing)"
+         agentctl demo                   (a playback, needs nothing)\nconfig.toml is read when \
+         the daemon starts; after a change of it type: agentctl daemon stop"
     )]
     Nothing,
     #[error(transparent)]

@@ -387,6 +387,7 @@ impl Session {
             Landed::AllRan => {
                 self.flight.clear();
                 self.stopped_running();
+                self.renew_token();
                 Ok(())
             }
         };

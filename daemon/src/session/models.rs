@@ -211,14 +211,6 @@ impl Models {
         if removed { Ok(()) } else { Err(SessionError::NotFound("stored key")) }
     }
 
-    /// The same as [`Models::key_list`], for callers that may block.
-    ///
-    /// # Errors
-    /// The key folder cannot be read.
-    pub fn key_list_blocking(&self) -> Result<KeyListResult, SessionError> {
-        tokio::runtime::Handle::current().block_on(self.key_list())
-    }
-
     /// # Errors
     /// The key folder cannot be read.
     pub async fn key_list(&self) -> Result<KeyListResult, SessionError> {
@@ -239,8 +231,10 @@ impl Models {
     /// An unknown provider. What the provider itself says is in the result.
     pub async fn key_test(&self, provider: &str) -> Result<KeyTestResult, SessionError> {
         self.check_provider(provider)?;
-        let info = self.choose(Some(provider)).await;
-        let info = match info {
+        // The model that sessions would use, if it is this provider's.
+        let own = self.settings_model.as_deref();
+        let named = own.filter(|model| model.split('/').next() == Some(provider)).unwrap_or(provider);
+        let info = match self.choose(Some(named)).await {
             Ok(info) => info,
             Err(error) => {
                 let model = String::new();

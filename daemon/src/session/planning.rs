@@ -14,10 +14,11 @@ use super::blocking;
 use super::command::Caller;
 use super::commit::storage;
 use super::error::SessionError;
+use super::flight::Flight;
 use super::record::{
     ApprovalChanged, ContextAdded, ModeChanged, PlanEntered, PlanRecovered, PlanWritten, Record, Source,
 };
-use super::state::Call;
+use super::state::{Call, CallState};
 use crate::context;
 use crate::ids::words::random_noun;
 use crate::ids::{Digest, digest_of};
@@ -148,6 +149,12 @@ impl Session {
     /// The change itself is journaled, so whoever asked for it is told so; if an approval cannot be judged again, the gate
     /// is still asked when it is answered.
     pub(super) async fn after_mode_change(&mut self) {
+        // What was started before could still write, and nobody asked for that in plan mode.
+        if self.state.mode == Mode::Plan
+            && matches!(self.flight.get(), Some(Flight::Run { effects: true, .. }))
+        {
+            self.stop_running();
+        }
         if let Err(error) = self.judge_waiting_again().await {
             tracing::warn!(session = %self.state.id(), %error, "waiting approvals were not judged again");
         }
@@ -233,15 +240,26 @@ impl Session {
         let (slug, path) = self.new_plan_file().await?;
         let cycle = self.state.plan.as_ref().map_or(0, |plan| plan.cycle) + 1;
         let text = plan_guidance(self.deps.policy.commands_in_plan(), &path);
+        let running = self.still_running(call);
         let mut records = vec![
             self.mode_changed(Mode::Plan, by.clone()),
-            PlanEntered { pre_mode: self.state.mode, slug, path, cycle, running: Vec::new() }.into(),
+            PlanEntered { pre_mode: self.state.mode, slug, path, cycle, running }.into(),
         ];
         match call {
             Some(call) => records.push(self.result(&call.id, ToolStatus::Ok, None, text).await?),
             None => records.push(self.guidance(context::note(&text)).await?),
         }
         Ok(records)
+    }
+
+    /// Calls that were started before plan mode and may still change something. They are stopped.
+    fn still_running(&self, entering: Option<&Call>) -> Vec<String> {
+        let calls = self.state.turn.iter().flat_map(|turn| turn.calls());
+        calls
+            .filter(|call| matches!(call.state, CallState::Running { effects: true }))
+            .filter(|call| entering.is_none_or(|entering| entering.id != call.id))
+            .map(|call| call.title.clone())
+            .collect()
     }
 
     /// Names the plan by the newest prompt's words, else the handle's, and makes its empty file.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::actor::Session;
 use super::error::SessionError;
@@ -25,6 +26,14 @@ impl Session {
         self.wait_until = None;
     }
 
+    /// Calls were stopped but not their turn: what it runs next has a token of its own.
+    pub(super) fn renew_token(&mut self) {
+        let stopping = self.state.turn.as_ref().is_some_and(|turn| turn.stopping.is_some());
+        if self.turn_token.is_cancelled() && !stopping {
+            self.turn_token = CancellationToken::new();
+        }
+    }
+
     pub(super) fn stopped_running(&mut self) {
         self.stop_at = None;
     }
@@ -34,6 +43,7 @@ impl Session {
         if let Some(Flight::Run { .. }) = self.flight.get().take() {
             let recorded = self.abandon_running().await;
             self.put_off(recorded);
+            self.renew_token();
         }
     }
 

@@ -1,5 +1,6 @@
 //! A turn from its prompt to its end: taking entries, asking the model, recording what it says.
 
+use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::event::ToolStatus;
@@ -186,7 +187,10 @@ impl Session {
         let read_only =
             matches!(kind, agentd_protocol::event::ToolKind::Read | agentd_protocol::event::ToolKind::Search);
         let (title, input) = match call.arguments {
-            Arguments::Object(raw) => (title_of(&call.name, &raw), CallInput::Json(self.json(raw).await?)),
+            Arguments::Object(raw) => {
+                let title = title_of(&call.name, &raw, self.own_plan_file().as_deref());
+                (title, CallInput::Json(self.json(raw).await?))
+            }
             Arguments::Malformed { text, problem } => {
                 (call.name.clone(), CallInput::Malformed { problem, text: self.body(text).await? })
             }
@@ -323,14 +327,26 @@ fn backoff(attempt: u32) -> Duration {
     base + base.mul_f64(jitter as f64 / 1024.0)
 }
 
-/// A line for people before anything of the call is known to be right.
-fn title_of(tool: &str, arguments: &serde_json::value::RawValue) -> String {
-    let value: serde_json::Value = serde_json::from_str(arguments.get()).unwrap_or_default();
-    let detail = ["file_path", "command", "pattern", "path"]
-        .iter()
-        .find_map(|name| value.get(*name).and_then(|value| value.as_str()))
-        .unwrap_or_default();
-    let detail: String = detail.lines().next().unwrap_or_default().chars().take(160).collect();
+/// A line for people before anything of the call is known to be right. `plan`: the session's own plan file, which has a
+/// shorter name.
+fn title_of(tool: &str, arguments: &serde_json::value::RawValue, plan: Option<&Path>) -> String {
+    // Only what the line needs is read of arguments that may be large.
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Named {
+        file_path: Option<String>,
+        command: Option<String>,
+        pattern: Option<String>,
+        path: Option<String>,
+    }
+    let named: Named = serde_json::from_str(arguments.get()).unwrap_or_default();
+    let detail = match &named.file_path {
+        Some(path) if plan.is_some_and(|plan| plan == Path::new(path)) => "the plan".to_owned(),
+        _ => {
+            let detail = named.file_path.or(named.command).or(named.pattern).or(named.path);
+            detail.unwrap_or_default().lines().next().unwrap_or_default().chars().take(160).collect()
+        }
+    };
     let verb = match tool {
         "read_file" => "read",
         "write_file" => "write",

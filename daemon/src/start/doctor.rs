@@ -16,17 +16,8 @@ pub(super) fn checks(daemon: &Daemon) -> Vec<Check> {
         }
         _ => warning("memory", "other processes of the same user can read the daemon's memory".into(), None),
     });
-    checks.push(match deps.models.key_list_blocking() {
-        Ok(list) if list.keys.is_empty() => warning(
-            "model",
-            "no key is stored or set".into(),
-            Some("agentctl key add anthropic   (or: ollama serve, agentctl demo)"),
-        ),
-        Ok(list) => {
-            let keys: Vec<_> =
-                list.keys.iter().map(|key| format!("{} ({})", key.provider, key.source)).collect();
-            ok("model", format!("keys: {}", keys.join(", ")))
-        }
+    checks.push(match tokio::runtime::Handle::current().block_on(deps.models.choose(None)) {
+        Ok(info) => ok("model", format!("{}/{} ({})", info.provider, info.model, info.reason)),
         Err(error) => warning("model", error.to_string(), None),
     });
     checks.push(warning(

@@ -245,6 +245,31 @@ fn an_interrupt_ends_a_running_command_and_keeps_what_it_said() {
 }
 
 #[test]
+fn entering_plan_mode_names_and_stops_what_still_runs() {
+    let command = "echo $$ > pid; while :; do echo x >> counter; sleep 0.02; done";
+    let script = Script::new()
+        .step(call("run_shell", json!({"command": command})))
+        .step(call("run_shell", json!({"command": "echo later > later"})))
+        .step(Reply::text("Planning then."));
+    let world = World::new(script);
+    let project = world.home.project();
+    let mut chat = world.session("default");
+    chat.prompt("Go");
+    let approval = chat.approval();
+    chat.choose(&approval, "allowOnce");
+    let pid = agentd_tests::eventually("the command's pid", || {
+        std::fs::read_to_string(project.path.join("pid")).ok()?.trim().parse::<u32>().ok()
+    });
+    chat.set_mode("plan");
+    assert_eq!(chat.outcome(), "finished", "the turn itself goes on, in plan mode");
+    assert_eq!(chat.events("planEntered")[0]["running"][0], json!(format!("run {command}")));
+    let verdicts: Vec<_> = chat.verdicts().iter().map(|verdict| verdict.status.clone()).collect();
+    assert_eq!(verdicts, ["interrupted", "denied"]);
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    assert!(!project.path.join("later").exists());
+}
+
+#[test]
 fn a_steering_prompt_joins_the_running_turn() {
     let world = World::new(
         Script::new()
