@@ -136,7 +136,7 @@ fn removed(program: &str) -> Line {
         Style::Dim,
         "The demo's session, its plan and its sample project are removed. To keep them: ",
     )
-    .with(Style::Code, &format!("{program} demo --keep"))
+    .with(Style::Command, &format!("{program} demo --keep"))
 }
 
 fn keep(context: &Context, folder: TempDir, new: &NewResult) -> Result<(), Failure> {

@@ -235,9 +235,11 @@ pub(crate) fn print_width() -> usize {
 /// Says something on stderr.
 pub(crate) fn say(lines: &[Line]) -> io::Result<()> {
     let err = io::stderr();
-    let ink = ink(err.is_terminal());
+    let terminal = err.is_terminal();
+    let width = if terminal { columns(&err) } else { NO_WRAP };
+    let ink = ink(terminal);
     let mut err = err.lock();
-    for line in lines {
+    for line in lines.iter().flat_map(|line| wrap(line, width, 4)) {
         writeln!(err, "{}", line.paint(ink))?;
     }
     err.flush()
