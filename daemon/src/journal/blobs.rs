@@ -51,8 +51,17 @@ impl Blobs {
     /// # Errors
     /// It could not be written whole; then nothing has this name.
     pub async fn put(&self, content: Bytes) -> Result<Digest, BlobError> {
+        let [digest] = self.put_all([content]).await?;
+        Ok(digest)
+    }
+
+    /// Keeps several contents as [`Blobs::put`] does, with one sync of their folder for all.
+    ///
+    /// # Errors
+    /// As [`Blobs::put`]; some of them may be there.
+    pub async fn put_all<const N: usize>(&self, contents: [Bytes; N]) -> Result<[Digest; N], BlobError> {
         let dir = self.dir.clone();
-        self.service.work(move || put(&dir, &content)).await?
+        self.service.work(move || put_all(&dir, &contents)).await?
     }
 
     /// Reads at most `len` bytes from `offset` on; less where the blob ends, nothing after its end.
@@ -93,10 +102,19 @@ impl Blobs {
     }
 }
 
-fn put(dir: &Path, content: &[u8]) -> Result<Digest, BlobError> {
-    let digest = digest_of(content);
-    let failed = |action| move |source| BlobError::Io { action, digest, source };
+fn put_all<const N: usize>(dir: &Path, contents: &[Bytes; N]) -> Result<[Digest; N], BlobError> {
+    let digests = contents.each_ref().map(|content| digest_of(content));
     folder::make_dir(dir)?;
+    for (content, digest) in contents.iter().zip(digests) {
+        write(dir, content, digest)?;
+    }
+    // Also for what was there: a crash may have come between its rename and this.
+    folder::sync_dir(dir)?;
+    Ok(digests)
+}
+
+fn write(dir: &Path, content: &[u8], digest: Digest) -> Result<(), BlobError> {
+    let failed = |action| move |source| BlobError::Io { action, digest, source };
     let path = dir.join(digest.hex());
     let there = fs::symlink_metadata(&path).is_ok_and(|meta| meta.len() == content.len() as u64);
     if !there {
@@ -121,9 +139,7 @@ fn put(dir: &Path, content: &[u8]) -> Result<Digest, BlobError> {
         }
         written.map_err(failed("write"))?;
     }
-    // Also if it was there: a crash may have come between its rename and this.
-    folder::sync_dir(dir)?;
-    Ok(digest)
+    Ok(())
 }
 
 fn get(path: &Path, digest: Digest, offset: u64, len: u64) -> Result<BlobPart, BlobError> {

@@ -156,23 +156,18 @@ async fn begin(
         .await
         .map_err(|error| storage(format!("{error:#}")))?;
 
-    let blob = async |bytes: Vec<u8>| {
-        journal
-            .blobs()
-            .put(bytes.into())
-            .await
-            .map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))
-    };
+    let unstored = |error| storage(format!("{:#}", anyhow::Error::new(error)));
     let specs = serde_json::to_vec(&deps.tools.specs())
         .map_err(|error| storage(format!("the tool list cannot be written down: {error}")))?;
-    let system_prompt = blob(context::SYSTEM_PROMPT.as_bytes().to_vec()).await?;
-    let tools = blob(specs).await?;
+    let prefix = [context::SYSTEM_PROMPT.into(), specs.into()];
+    let [system_prompt, tools] = journal.blobs().put_all(prefix).await.map_err(unstored)?;
     let environment = environment(deps, &cwd).await;
     let environment = if environment.len() <= INLINE_LIMIT {
         Body::Inline(environment)
     } else {
         let (size, head) = (environment.len() as u64, environment.chars().take(200).collect());
-        Body::Blob { blob: blob(environment.into_bytes()).await?, size, head, tail: String::new() }
+        let blob = journal.blobs().put(environment.into()).await.map_err(unstored)?;
+        Body::Blob { blob, size, head, tail: String::new() }
     };
 
     let created = Created {
