@@ -119,3 +119,19 @@ fn an_idle_daemon_stops_cleanly_and_its_socket_is_gone() {
         1
     );
 }
+
+#[test]
+fn f3_the_daemons_memory_and_environment_are_closed_to_its_own_user_as_user() {
+    let world = World::new(Script::new());
+    let checks = world.daemon.connect().call("daemon/doctor", json!({}));
+    let memory = checks["checks"].as_array().unwrap().iter().find(|check| check["name"] == "memory").unwrap();
+    assert_eq!(memory["status"], "ok");
+    // Root may read everything, so this half proves something for an ordinary user only.
+    if !rustix::process::geteuid().is_root() {
+        for file in ["environ", "mem", "maps"] {
+            let path = format!("/proc/{}/{file}", world.daemon.pid());
+            let error = std::fs::read(&path).expect_err("it can be read");
+            assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{path}");
+        }
+    }
+}
