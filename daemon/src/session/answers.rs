@@ -28,9 +28,20 @@ impl Session {
             Some(pending) => pending.clone(),
             None => return self.late_answer(&answer, caller),
         };
-        if matches!(pending.approval.subject, Subject::Plan { .. }) {
+        if let Subject::Plan { plan } = &pending.approval.subject {
             // The person may have saved the file a moment ago: what is approved is what stands there now.
-            self.refresh_plan().await?;
+            let refreshed = self.refresh_plan().await?;
+            if let Some(why) = refreshed.unread
+                && takes_shown_plan(&answer)
+            {
+                // What they saved was meant to count. They have to see that it does not before anything runs.
+                return Err(SessionError::Conflict(format!(
+                    "{} could not be read as the plan: {why}. It was moved aside in the same folder and the plan as \
+                     shown was written back, so nothing was answered; save the plan again, or answer again to take it \
+                     as shown",
+                    plan.path
+                )));
+            }
         }
         let Some(pending) = self.state.pending(&pending.approval.approval_id).cloned() else {
             return self.late_answer(&answer, caller);
@@ -42,7 +53,7 @@ impl Session {
             ),
             AnswerError::Stale(approval) => SessionError::Stale(approval),
         })?;
-        self.check_plan_is_shown(&pending, answer.choice)?;
+        self.check_plan_is_shown(&pending, &answer)?;
         let Some(call) = self.state.call(&pending.call).cloned() else {
             return Err(SessionError::NotFound("call"));
         };
@@ -80,10 +91,10 @@ impl Session {
 
     /// A file that was emptied, or grew too long to be shown, makes no new revision of the approval; the old one must
     /// not be carried out as if nothing had happened.
-    fn check_plan_is_shown(&self, pending: &Pending, choice: ChoiceId) -> Result<(), SessionError> {
+    fn check_plan_is_shown(&self, pending: &Pending, answer: &RespondParams) -> Result<(), SessionError> {
         let Subject::Plan { plan: shown } = &pending.approval.subject else { return Ok(()) };
         let newest = self.state.plan.as_ref().and_then(|plan| plan.revision);
-        if choice == ChoiceId::KeepPlanning || newest == Some(shown.revision) {
+        if !takes_shown_plan(answer) || newest == Some(shown.revision) {
             return Ok(());
         }
         Err(SessionError::Conflict(format!(
@@ -285,6 +296,11 @@ impl Session {
         .await
         .map(|_| ())
     }
+}
+
+/// Whether this would carry out the plan as it was shown, rather than text that came with the answer.
+fn takes_shown_plan(answer: &RespondParams) -> bool {
+    answer.choice != ChoiceId::KeepPlanning && answer.edited_plan.is_none()
 }
 
 fn remarks(answer: &RespondParams) -> context::Remarks<'_> {

@@ -22,7 +22,7 @@ use super::state::{Call, CallState};
 use crate::context;
 use crate::ids::words::random_noun;
 use crate::ids::{Digest, digest_of};
-use crate::plan::{self, PlanFile};
+use crate::plan::{self, PlanFile, Unusable};
 use crate::tool::{PlanEdit, Request};
 
 /// The plan file as it is at this moment.
@@ -32,6 +32,15 @@ pub(super) struct PlanNow {
     pub revision: Digest,
     /// What has to be journaled before this content may be relied on.
     pub records: Vec<Record>,
+    /// What stood in the plan's place could not be read, and was set aside for the last snapshot.
+    pub unread: Option<Unusable>,
+}
+
+/// The plan after changes from outside were taken up.
+pub(super) struct Refreshed {
+    pub content: String,
+    /// As in [`PlanNow`]: whoever saved that file has not seen that it does not count.
+    pub unread: Option<Unusable>,
 }
 
 impl Session {
@@ -57,7 +66,7 @@ impl Session {
                 Some(revision) => (self.blob_text(revision).await?, revision),
                 None => (String::new(), digest_of(b"")),
             };
-            return Ok(PlanNow { path, content, revision, records: Vec::new() });
+            return Ok(PlanNow { path, content, revision, records: Vec::new(), unread: None });
         }
         let file = plan.path.clone();
         let found = blocking(move || plan::read(&file)).await;
@@ -66,10 +75,12 @@ impl Session {
                 // A new plan's file is empty until something is written: that is no revision.
                 if plan.revision == Some(revision) || (plan.revision.is_none() && content.is_empty()) {
                     self.plan_file_unsure = false;
-                    return Ok(PlanNow { path, content, revision, records: Vec::new() });
+                    return Ok(PlanNow { path, content, revision, records: Vec::new(), unread: None });
                 }
                 if self.plan_file_unsure && plan.replaced == Some(revision) {
-                    return self.recover_plan(plan.path, plan.revision, "had not been written yet").await;
+                    return self
+                        .recover_plan(plan.path, plan.revision, "the plan file had not been written yet")
+                        .await;
                 }
                 let before = match plan.revision {
                     Some(known) => self.blob_text(known).await?,
@@ -80,11 +91,14 @@ impl Session {
                 }
                 let diff = self.body(plan::diff(&before, &content).unwrap_or_default()).await?;
                 let record = PlanWritten { revision, by: PlanAuthor::Outside, diff }.into();
-                Ok(PlanNow { path, content, revision, records: vec![record] })
+                Ok(PlanNow { path, content, revision, records: vec![record], unread: None })
             }
-            Ok(PlanFile::Missing) => self.recover_plan(plan.path, plan.revision, "was gone").await,
+            Ok(PlanFile::Missing) => {
+                self.recover_plan(plan.path, plan.revision, "the plan file was gone").await
+            }
             Ok(PlanFile::Unusable(why)) => {
-                self.recover_plan(plan.path, plan.revision, &format!("was {why}")).await
+                let now = self.recover_plan(plan.path, plan.revision, &why.to_string()).await?;
+                Ok(PlanNow { unread: Some(why), ..now })
             }
             Err(error) => Err(storage(format!("{:#}", anyhow::Error::new(error)))),
         }
@@ -102,13 +116,13 @@ impl Session {
         };
         self.write_plan_file(file.clone(), content.clone()).await?;
         self.plan_file_unsure = false;
-        self.say("planRecovered", &format!("the plan file {why}; it was written back from the journal"));
+        self.say("planRecovered", &format!("{why}; the plan was written back from the journal"));
         let digest = digest_of(content.as_bytes());
         let records = match revision {
             Some(revision) => vec![PlanRecovered { from: "snapshot".into(), revision }.into()],
             None => Vec::new(),
         };
-        Ok(PlanNow { path: file, content, revision: digest, records })
+        Ok(PlanNow { path: file, content, revision: digest, records, unread: None })
     }
 
     pub(super) async fn write_plan_file(&self, file: PathBuf, content: String) -> Result<(), SessionError> {
@@ -380,7 +394,7 @@ impl Session {
     }
 
     pub(super) async fn plan_get(&mut self) -> Result<PlanGetResult, SessionError> {
-        let content = self.refresh_plan().await?;
+        let content = self.refresh_plan().await?.content;
         let Some(plan) = super::project::plan_view(&self.state) else {
             return Err(SessionError::NotFound("plan"));
         };
@@ -388,11 +402,11 @@ impl Session {
     }
 
     /// Takes up a change of the plan file from outside, moving a pending approval to the new revision.
-    pub(super) async fn refresh_plan(&mut self) -> Result<String, SessionError> {
+    pub(super) async fn refresh_plan(&mut self) -> Result<Refreshed, SessionError> {
         let now = self.plan_now().await?;
-        let content = now.content.clone();
+        let refreshed = Refreshed { content: now.content, unread: now.unread };
         if now.records.is_empty() {
-            return Ok(content);
+            return Ok(refreshed);
         }
         let pending = self
             .state
@@ -404,19 +418,20 @@ impl Session {
             .map(|pending| pending.approval.clone());
         let Some(pending) = pending else {
             self.commit(now.records).await?;
-            return Ok(content);
+            return Ok(refreshed);
         };
+        let content = &refreshed.content;
         if content.trim().is_empty() || content.len() > super::calls::MAX_PRESENTED {
             // Nothing that could be approved: the revision is kept, and answers stay stale until it is mended.
             self.commit(now.records).await?;
-            return Ok(content);
+            return Ok(refreshed);
         }
         let mut records = now.records;
         if let Ok((_, approval)) = self.plan_approval(Some(pending.approval_id.clone())).await? {
             records.push(ApprovalChanged { approval: std::sync::Arc::new(approval) }.into());
         }
         self.commit(records).await?;
-        Ok(content)
+        Ok(refreshed)
     }
 }
 

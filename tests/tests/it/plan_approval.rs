@@ -159,6 +159,48 @@ fn a_plan_edited_by_hand_makes_the_answer_stale_and_the_new_one_is_accepted() {
 }
 
 #[test]
+fn a_plan_saved_as_something_unreadable_is_not_passed_over_for_the_one_shown() {
+    let world = World::new(Script::new().step(planning("# Plan\nold\n")).step(Reply::text("Done.")));
+    let (mut chat, approval) = presented(&world, "plan");
+    let path = approval["plan"]["path"].as_str().unwrap();
+    let saved = b"# Plan\nnur die Pr\xfcfung\n";
+    for attempt in 0..2 {
+        std::fs::write(path, saved).unwrap();
+        let refused = chat.respond(&approval, "execute", json!({})).unwrap_err();
+        assert_eq!((refused.code, &refused.data["kind"]), (-32053, &json!("conflict")), "{attempt}");
+        assert!(refused.message.contains("not UTF-8"), "{}", refused.message);
+        assert_eq!(chat.mode(), "plan");
+        assert_eq!(std::fs::read(path).unwrap(), b"# Plan\nold\n", "the plan as shown stands there again");
+    }
+    let folder = std::path::Path::new(path).parent().unwrap();
+    let kept = std::fs::read_dir(folder)
+        .unwrap()
+        .filter(|entry| std::fs::read(entry.as_ref().unwrap().path()).is_ok_and(|bytes| bytes == saved))
+        .count();
+    assert_eq!(kept, 2, "what the person saved is never lost");
+
+    // Text sent along with the answer is no plan of before: it needs no second look.
+    std::fs::write(path, "").unwrap();
+    assert_eq!(chat.respond(&approval, "execute", json!({})).unwrap_err().code, -32053, "emptied");
+    let more = json!({"editedPlan": "# Plan\nsent along\n"});
+    assert_eq!(chat.respond(&approval, "execute", more).unwrap()["modeNow"], "acceptEdits");
+    assert_eq!(chat.outcome(), "finished");
+    assert!(last_request(&world).contains("sent along"));
+}
+
+#[test]
+fn after_an_unreadable_save_a_second_answer_takes_the_plan_as_shown() {
+    let world = World::new(Script::new().step(planning("# Plan\nold\n")).step(Reply::text("Done.")));
+    let (mut chat, approval) = presented(&world, "plan");
+    std::fs::write(approval["plan"]["path"].as_str().unwrap(), b"\xff").unwrap();
+    assert_eq!(chat.respond(&approval, "execute", json!({})).unwrap_err().code, -32053);
+    // Nothing was saved since: now the person answers knowing what counts.
+    chat.choose(&approval, "execute");
+    assert_eq!(chat.outcome(), "finished");
+    assert!(last_request(&world).contains("old"));
+}
+
+#[test]
 fn an_answer_to_the_old_digest_or_without_revision_is_refused() {
     let world = World::new(Script::new().step(planning("# Plan\n")));
     let (mut chat, approval) = presented(&world, "plan");
