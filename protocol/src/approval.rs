@@ -237,6 +237,27 @@ pub struct RespondParams {
     pub answers: Vec<String>,
 }
 
+impl RespondParams {
+    /// An answer to exactly what `approval` shows, with nothing added: its digest and, for a plan, its revision.
+    #[must_use]
+    pub fn to(approval: &Approval, choice: ChoiceId) -> Self {
+        RespondParams {
+            approval_id: approval.approval_id.clone(),
+            choice,
+            digest: approval.digest,
+            revision: match &approval.subject {
+                Subject::Plan { plan } => Some(plan.revision),
+                Subject::Tool { .. } | Subject::Question { .. } => None,
+            },
+            feedback: None,
+            comments: Vec::new(),
+            mode: None,
+            edited_plan: None,
+            answers: Vec::new(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

@@ -14,7 +14,7 @@ use agentd_protocol::{ErrorCode, Mode, method};
 use tokio::time::{Instant, sleep_until};
 
 use super::args::{ApproveArgs, DenyArgs};
-use super::ask::{Action, Ask, Input, response};
+use super::ask::{Action, Ask, Input};
 use super::context::{Context, now};
 use super::editor;
 use super::exit::{Exit, Failure};
@@ -100,7 +100,7 @@ pub(crate) async fn deny(context: &Context, args: DenyArgs) -> Result<Exit, Fail
         Subject::Question { .. } => ChoiceId::Decline,
     };
     // Refusing widens nothing, so nobody has to prove what was seen.
-    let params = RespondParams { feedback: args.message, ..response(&waiting.approval, choice) };
+    let params = RespondParams { feedback: args.message, ..RespondParams::to(&waiting.approval, choice) };
     let told = sent(&params);
     let result = respond(context, &client, &waiting, params).await?;
     say_accepted(context, &waiting, choice, told, &result)
@@ -169,7 +169,7 @@ fn named(
     if args.mode.is_some() && !matches!(approval.subject, Subject::Plan { .. }) {
         return Err(Failure::usage("--mode goes with plans only"));
     }
-    let mut params = RespondParams { mode: args.mode, ..response(approval, choice) };
+    let mut params = RespondParams { mode: args.mode, ..RespondParams::to(approval, choice) };
     match choice {
         ChoiceId::Answer => {
             if args.message.is_empty() {

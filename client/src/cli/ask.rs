@@ -244,26 +244,8 @@ impl Ask {
             edited_plan: self.edited.clone(),
             feedback,
             answers,
-            ..response(&self.approval, choice)
+            ..RespondParams::to(&self.approval, choice)
         }))
-    }
-}
-
-/// An answer that names exactly what `approval` shows.
-pub(crate) fn response(approval: &Approval, choice: ChoiceId) -> RespondParams {
-    RespondParams {
-        approval_id: approval.approval_id.clone(),
-        choice,
-        digest: approval.digest,
-        revision: match &approval.subject {
-            Subject::Plan { plan } => Some(plan.revision),
-            _ => None,
-        },
-        feedback: None,
-        comments: Vec::new(),
-        mode: None,
-        edited_plan: None,
-        answers: Vec::new(),
     }
 }
 
@@ -312,7 +294,7 @@ mod tests {
         {
             let mut ask = plan();
             let params = responded(ask.take(line(digit)));
-            assert_eq!(params, response(ask.approval(), choice));
+            assert_eq!(params, RespondParams::to(ask.approval(), choice));
             assert!(params.revision.is_some());
         }
     }

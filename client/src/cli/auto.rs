@@ -3,7 +3,6 @@
 
 use agentd_protocol::approval::{Approval, ChoiceId, RespondParams, Subject};
 
-use super::ask::response;
 use crate::render::{Line, Style};
 
 /// What the demo asks to be changed, once.
@@ -41,7 +40,7 @@ impl Auto {
         for text in feedback.iter().chain(&answers) {
             line.push(Style::Plain, &format!(" \"{text}\""));
         }
-        (line, RespondParams { feedback, answers, ..response(approval, choice) })
+        (line, RespondParams { feedback, answers, ..RespondParams::to(approval, choice) })
     }
 }
 
@@ -57,7 +56,7 @@ mod tests {
         assert_eq!((first.choice, first.feedback.as_deref()), (ChoiceId::KeepPlanning, Some(FEEDBACK)));
         assert!(line.text().contains("keepPlanning") && line.text().contains(FEEDBACK));
         let second = samples::plan("# Two");
-        assert_eq!(auto.answer(&second).1, response(&second, ChoiceId::Execute));
+        assert_eq!(auto.answer(&second).1, RespondParams::to(&second, ChoiceId::Execute));
         assert_eq!(auto.answer(&samples::tool("cargo test")).1.choice, ChoiceId::AllowOnce);
     }
 

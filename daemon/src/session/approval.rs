@@ -303,23 +303,6 @@ mod tests {
         }
     }
 
-    fn answer(approval: &Approval, choice: ChoiceId) -> RespondParams {
-        RespondParams {
-            approval_id: approval.approval_id.clone(),
-            choice,
-            digest: approval.digest,
-            revision: match &approval.subject {
-                Subject::Plan { plan } => Some(plan.revision),
-                _ => None,
-            },
-            feedback: None,
-            comments: vec![],
-            mode: None,
-            edited_plan: None,
-            answers: vec![],
-        }
-    }
-
     fn pending(approval: Approval) -> Pending {
         let call = CallId::generate(approval.approval_id.session());
         Pending { call, approval: Arc::new(approval) }
@@ -346,7 +329,7 @@ mod tests {
         let modes = PlanModes { manual: Mode::Default };
         let shown = pending(frame().plan(None, plan("one"), modes));
         let changed = frame().plan(Some(shown.approval.approval_id.clone()), plan("two"), modes);
-        let mut late = answer(&shown.approval, ChoiceId::Execute);
+        let mut late = RespondParams::to(&shown.approval, ChoiceId::Execute);
         assert!(check_answer(&shown, &late, Actor::Person).is_ok());
         let now = pending(changed);
         assert!(matches!(check_answer(&now, &late, Actor::Person), Err(AnswerError::Stale(_))));
@@ -360,9 +343,9 @@ mod tests {
     #[test]
     fn programs_and_foreign_choices_are_refused() {
         let shown = pending(frame().plan(None, plan("one"), PlanModes { manual: Mode::Default }));
-        let good = answer(&shown.approval, ChoiceId::Execute);
+        let good = RespondParams::to(&shown.approval, ChoiceId::Execute);
         assert!(matches!(check_answer(&shown, &good, Actor::Program), Err(AnswerError::PersonOnly)));
-        let foreign = answer(&shown.approval, ChoiceId::AllowOnce);
+        let foreign = RespondParams::to(&shown.approval, ChoiceId::AllowOnce);
         assert!(matches!(
             check_answer(&shown, &foreign, Actor::Person),
             Err(AnswerError::Invalid { field: "choice", .. })
@@ -429,7 +412,7 @@ mod tests {
             ("x".repeat(MAX_PRESENTED), true),
             ("x".repeat(MAX_PRESENTED + 1), false),
         ] {
-            let mut good = answer(&shown.approval, ChoiceId::Execute);
+            let mut good = RespondParams::to(&shown.approval, ChoiceId::Execute);
             good.edited_plan = Some(edited);
             assert_eq!(check_answer(&shown, &good, Actor::Person).is_ok(), fits);
         }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agentd_protocol::approval::{By, ChoiceId, RespondParams, RespondResult, Subject};
+use agentd_protocol::approval::{By, ChoiceId, RespondParams, RespondResult};
 use agentd_protocol::event::ToolKind;
 use agentd_protocol::initialize::Actor;
 use agentd_protocol::session::{At, Content, NewParams, PromptParams, PromptResult, State};
@@ -217,20 +217,7 @@ impl Home {
     /// The first approval that waits in a session; it must be there.
     pub(crate) async fn answer(&self, id: SessionId, choice: ChoiceId) -> RespondParams {
         let approval = self.state(id).await.approvals.remove(0);
-        RespondParams {
-            approval_id: approval.approval_id,
-            choice,
-            digest: approval.digest,
-            revision: match &approval.subject {
-                Subject::Plan { plan } => Some(plan.revision),
-                _ => None,
-            },
-            feedback: None,
-            comments: Vec::new(),
-            mode: None,
-            edited_plan: None,
-            answers: Vec::new(),
-        }
+        RespondParams::to(&approval, choice)
     }
 
     /// Lets the model's first stream, which hangs, go on. A release that came before its request would be lost.
