@@ -58,6 +58,8 @@ pub struct Session {
     pub(super) messages: super::request::MessageCache,
     /// The plan's file may lack the newest revision: a crash, or a failed write.
     pub(super) plan_file_unsure: bool,
+    /// A save in the plan's place that could not be read and was set aside; nobody who answers was told yet.
+    pub(super) plan_unread: Option<crate::plan::Unusable>,
     pub(super) stop_at: Option<Instant>,
     pub(super) wait_until: Option<Instant>,
     pub(super) waiters: Vec<(TurnId, Reply<TurnWaitResult>)>,
@@ -118,6 +120,7 @@ impl Session {
             naming: None,
             messages: super::request::MessageCache::default(),
             plan_file_unsure: marked,
+            plan_unread: None,
             stop_at: None,
             wait_until: None,
             waiters: Vec::new(),

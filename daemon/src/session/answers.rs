@@ -28,20 +28,9 @@ impl Session {
             Some(pending) => pending.clone(),
             None => return self.late_answer(&answer, caller),
         };
-        if let Subject::Plan { plan } = &pending.approval.subject {
+        if matches!(pending.approval.subject, Subject::Plan { .. }) {
             // The person may have saved the file a moment ago: what is approved is what stands there now.
-            let refreshed = self.refresh_plan().await?;
-            if let Some(why) = refreshed.unread
-                && takes_shown_plan(&answer)
-            {
-                // What they saved was meant to count. They have to see that it does not before anything runs.
-                return Err(SessionError::Conflict(format!(
-                    "{} could not be read as the plan: {why}. It was moved aside in the same folder and the plan as \
-                     shown was written back, so nothing was answered; save the plan again, or answer again to take it \
-                     as shown",
-                    plan.path
-                )));
-            }
+            self.refresh_plan().await?;
         }
         let Some(pending) = self.state.pending(&pending.approval.approval_id).cloned() else {
             return self.late_answer(&answer, caller);
@@ -54,6 +43,7 @@ impl Session {
             AnswerError::Stale(approval) => SessionError::Stale(approval),
         })?;
         self.check_plan_is_shown(&pending, &answer)?;
+        self.check_plan_was_read(&pending, &answer)?;
         let Some(call) = self.state.call(&pending.call).cloned() else {
             return Err(SessionError::NotFound("call"));
         };
@@ -102,6 +92,18 @@ impl Session {
              keepPlanning",
             shown.path,
             super::calls::MAX_PRESENTED / 1024
+        )))
+    }
+
+    /// A save that could not be read was meant to count. Whoever answers has to be told once that it does not, whoever
+    /// met it first.
+    fn check_plan_was_read(&mut self, pending: &Pending, answer: &RespondParams) -> Result<(), SessionError> {
+        let Subject::Plan { plan } = &pending.approval.subject else { return Ok(()) };
+        let Some(why) = self.plan_unread.take_if(|_| takes_shown_plan(answer)) else { return Ok(()) };
+        Err(SessionError::Conflict(format!(
+            "{} could not be read as the plan: {why}. It was moved aside in the same folder and the plan as shown was \
+             written back, so nothing was answered; save the plan again, or answer again to take it as shown",
+            plan.path
         )))
     }
 
@@ -163,7 +165,8 @@ impl Session {
         let (content, revision) = match &answer.edited_plan {
             Some(edited) => {
                 let revision = self.put_blob(edited.clone().into_bytes()).await?;
-                if revision != shown.revision {
+                // Against the newest one: a file that was emptied is a revision that was never shown.
+                if self.state.plan.as_ref().and_then(|plan| plan.revision) != Some(revision) {
                     let diff =
                         self.body(crate::plan::diff(&shown.content, edited).unwrap_or_default()).await?;
                     records.push(PlanWritten { revision, by: PlanAuthor::Client, diff }.into());

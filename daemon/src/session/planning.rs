@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use agentd_protocol::approval::By;
+use agentd_protocol::approval::{By, Subject};
 use agentd_protocol::event::ToolStatus;
 use agentd_protocol::plan::{PlanAuthor, PlanGetResult, PlanPhase};
 use agentd_protocol::session::SetModeResult;
@@ -22,7 +22,7 @@ use super::state::{Call, CallState};
 use crate::context;
 use crate::ids::words::random_noun;
 use crate::ids::{Digest, digest_of};
-use crate::plan::{self, PlanFile, Unusable};
+use crate::plan::{self, PlanFile};
 use crate::tool::{PlanEdit, Request};
 
 /// The plan file as it is at this moment.
@@ -32,15 +32,6 @@ pub(super) struct PlanNow {
     pub revision: Digest,
     /// What has to be journaled before this content may be relied on.
     pub records: Vec<Record>,
-    /// What stood in the plan's place could not be read, and was set aside for the last snapshot.
-    pub unread: Option<Unusable>,
-}
-
-/// The plan after changes from outside were taken up.
-pub(super) struct Refreshed {
-    pub content: String,
-    /// As in [`PlanNow`]: whoever saved that file has not seen that it does not count.
-    pub unread: Option<Unusable>,
 }
 
 impl Session {
@@ -66,7 +57,7 @@ impl Session {
                 Some(revision) => (self.blob_text(revision).await?, revision),
                 None => (String::new(), digest_of(b"")),
             };
-            return Ok(PlanNow { path, content, revision, records: Vec::new(), unread: None });
+            return Ok(PlanNow { path, content, revision, records: Vec::new() });
         }
         let file = plan.path.clone();
         let found = blocking(move || plan::read(&file)).await;
@@ -75,7 +66,7 @@ impl Session {
                 // A new plan's file is empty until something is written: that is no revision.
                 if plan.revision == Some(revision) || (plan.revision.is_none() && content.is_empty()) {
                     self.plan_file_unsure = false;
-                    return Ok(PlanNow { path, content, revision, records: Vec::new(), unread: None });
+                    return Ok(PlanNow { path, content, revision, records: Vec::new() });
                 }
                 if self.plan_file_unsure && plan.replaced == Some(revision) {
                     return self
@@ -90,15 +81,16 @@ impl Session {
                     return Err(storage("the plan changed while it was read; try again".into()));
                 }
                 let diff = self.body(plan::diff(&before, &content).unwrap_or_default()).await?;
+                self.plan_unread = None;
                 let record = PlanWritten { revision, by: PlanAuthor::Outside, diff }.into();
-                Ok(PlanNow { path, content, revision, records: vec![record], unread: None })
+                Ok(PlanNow { path, content, revision, records: vec![record] })
             }
             Ok(PlanFile::Missing) => {
                 self.recover_plan(plan.path, plan.revision, "the plan file was gone").await
             }
             Ok(PlanFile::Unusable(why)) => {
-                let now = self.recover_plan(plan.path, plan.revision, &why.to_string()).await?;
-                Ok(PlanNow { unread: Some(why), ..now })
+                self.plan_unread = Some(why);
+                self.recover_plan(plan.path, plan.revision, &why.to_string()).await
             }
             Err(error) => Err(storage(format!("{:#}", anyhow::Error::new(error)))),
         }
@@ -122,7 +114,7 @@ impl Session {
             Some(revision) => vec![PlanRecovered { from: "snapshot".into(), revision }.into()],
             None => Vec::new(),
         };
-        Ok(PlanNow { path: file, content, revision: digest, records, unread: None })
+        Ok(PlanNow { path: file, content, revision: digest, records })
     }
 
     pub(super) async fn write_plan_file(&self, file: PathBuf, content: String) -> Result<(), SessionError> {
@@ -235,7 +227,7 @@ impl Session {
             return Ok(records);
         }
         for pending in &self.state.approvals {
-            if let agentd_protocol::approval::Subject::Plan { .. } = pending.approval.subject {
+            if let Subject::Plan { .. } = pending.approval.subject {
                 records.push(super::approval::cancel(&pending.approval.approval_id, by.clone()));
                 let text = context::LEFT_WITHOUT_APPROVAL.into();
                 records.push(self.result(&pending.call, ToolStatus::NotRun, Some("plan.left"), text).await?);
@@ -394,7 +386,7 @@ impl Session {
     }
 
     pub(super) async fn plan_get(&mut self) -> Result<PlanGetResult, SessionError> {
-        let content = self.refresh_plan().await?.content;
+        let content = self.refresh_plan().await?;
         let Some(plan) = super::project::plan_view(&self.state) else {
             return Err(SessionError::NotFound("plan"));
         };
@@ -402,36 +394,39 @@ impl Session {
     }
 
     /// Takes up a change of the plan file from outside, moving a pending approval to the new revision.
-    pub(super) async fn refresh_plan(&mut self) -> Result<Refreshed, SessionError> {
+    pub(super) async fn refresh_plan(&mut self) -> Result<String, SessionError> {
         let now = self.plan_now().await?;
-        let refreshed = Refreshed { content: now.content, unread: now.unread };
+        let content = now.content.clone();
         if now.records.is_empty() {
-            return Ok(refreshed);
+            return Ok(content);
         }
         let pending = self
             .state
             .approvals
             .iter()
-            .find(|pending| {
-                matches!(pending.approval.subject, agentd_protocol::approval::Subject::Plan { .. })
-            })
+            .find(|pending| matches!(pending.approval.subject, Subject::Plan { .. }))
             .map(|pending| pending.approval.clone());
         let Some(pending) = pending else {
             self.commit(now.records).await?;
-            return Ok(refreshed);
+            return Ok(content);
         };
-        let content = &refreshed.content;
         if content.trim().is_empty() || content.len() > super::calls::MAX_PRESENTED {
-            // Nothing that could be approved: the revision is kept, and answers stay stale until it is mended.
+            // Nothing that could be approved: the revision is kept, and executing answers are a conflict until it is
+            // mended.
             self.commit(now.records).await?;
-            return Ok(refreshed);
+            return Ok(content);
+        }
+        if matches!(&pending.subject, Subject::Plan { plan } if plan.revision == now.revision) {
+            // Written back as it was: what is shown stays as it is, with its digest and its place in the queue.
+            self.commit(now.records).await?;
+            return Ok(content);
         }
         let mut records = now.records;
         if let Ok((_, approval)) = self.plan_approval(Some(pending.approval_id.clone())).await? {
             records.push(ApprovalChanged { approval: std::sync::Arc::new(approval) }.into());
         }
         self.commit(records).await?;
-        Ok(refreshed)
+        Ok(content)
     }
 }
 

@@ -166,6 +166,10 @@ fn a_plan_saved_as_something_unreadable_is_not_passed_over_for_the_one_shown() {
     let saved = b"# Plan\nnur die Pr\xfcfung\n";
     for attempt in 0..2 {
         std::fs::write(path, saved).unwrap();
+        if attempt == 1 {
+            // Whoever looks first, the one who answers is told.
+            chat.line.call("approval/get", json!({"approvalId": approval["approvalId"]}));
+        }
         let refused = chat.respond(&approval, "execute", json!({})).unwrap_err();
         assert_eq!((refused.code, &refused.data["kind"]), (-32053, &json!("conflict")), "{attempt}");
         assert!(refused.message.contains("not UTF-8"), "{}", refused.message);
@@ -182,16 +186,25 @@ fn a_plan_saved_as_something_unreadable_is_not_passed_over_for_the_one_shown() {
     // Text sent along with the answer is no plan of before: it needs no second look.
     std::fs::write(path, "").unwrap();
     assert_eq!(chat.respond(&approval, "execute", json!({})).unwrap_err().code, -32053, "emptied");
-    let more = json!({"editedPlan": "# Plan\nsent along\n"});
+    let more = json!({"editedPlan": "# Plan\nold\n"});
     assert_eq!(chat.respond(&approval, "execute", more).unwrap()["modeNow"], "acceptEdits");
     assert_eq!(chat.outcome(), "finished");
-    assert!(last_request(&world).contains("sent along"));
+    assert!(last_request(&world).contains("old"));
+    assert_eq!(chat.line.call("plan/get", json!({"sessionId": chat.id}))["content"], "# Plan\nold\n");
 }
 
 #[test]
 fn after_an_unreadable_save_a_second_answer_takes_the_plan_as_shown() {
-    let world = World::new(Script::new().step(planning("# Plan\nold\n")).step(Reply::text("Done.")));
-    let (mut chat, approval) = presented(&world, "plan");
+    let script = Script::new()
+        .step(planning("# Plan\nfirst\n"))
+        .step(planning("# Plan\nold\n"))
+        .step(Reply::text("Done."));
+    let world = World::new(script);
+    let (mut chat, first) = presented(&world, "plan");
+    chat.choose(&first, "keepPlanning");
+    // Shown with a difference to the first, which belongs to what is answered.
+    let approval = chat.approval();
+    assert!(approval["plan"]["diff"].is_string());
     std::fs::write(approval["plan"]["path"].as_str().unwrap(), b"\xff").unwrap();
     assert_eq!(chat.respond(&approval, "execute", json!({})).unwrap_err().code, -32053);
     // Nothing was saved since: now the person answers knowing what counts.
