@@ -2,9 +2,11 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::Registry;
 use crate::ids::SessionId;
@@ -19,6 +21,8 @@ use crate::session::{Ended, Session, SessionError, Watcher, create, guarded, loa
 const MAILBOX: usize = 256;
 /// Panics in a row after which a session is left alone until the next message.
 const MAX_PANICS: u32 = 3;
+/// A session that served this long between two panics was well: they are not in a row.
+const WELL_FOR: Duration = Duration::from_secs(60);
 
 pub(super) struct Entry {
     pub(super) id: SessionId,
@@ -37,6 +41,23 @@ enum State {
 pub(super) enum Refused {
     Full,
     Gone(Box<Command>),
+}
+
+/// Panics of a session's task, so that one that panics at once is not started for ever.
+#[derive(Default)]
+struct Panics {
+    in_a_row: u32,
+    last: Option<Instant>,
+}
+
+impl Panics {
+    /// Counts one more. Whether the session may be started again at once.
+    fn another(&mut self, now: Instant) -> bool {
+        let was_well = self.last.is_some_and(|last| now.duration_since(last) >= WELL_FOR);
+        self.in_a_row = if was_well { 1 } else { self.in_a_row + 1 };
+        self.last = Some(now);
+        self.in_a_row < MAX_PANICS
+    }
 }
 
 /// How a session comes into memory.
@@ -106,7 +127,7 @@ pub(super) async fn host(
     mut commands: mpsc::Receiver<Command>,
     mut start: Start,
 ) {
-    let mut panics = 0;
+    let mut panics = Panics::default();
     loop {
         if registry.is_stopping() && matches!(start, Start::Load) {
             return retire(&registry, &entry, commands, shutting_down);
@@ -133,17 +154,16 @@ pub(super) async fn host(
             }
         };
         match ended {
-            Some(Ended::Idle) => panics = 0,
+            Some(Ended::Idle) => panics = Panics::default(),
             Some(Ended::Left) => return retire(&registry, &entry, commands, shutting_down),
             Some(Ended::Deleted) => {
                 return retire(&registry, &entry, commands, || SessionError::NotFound("session"));
             }
             None => {
-                panics += 1;
-                if panics < MAX_PANICS {
+                if panics.another(Instant::now()) {
                     continue;
                 }
-                panics = 0;
+                panics = Panics::default();
                 refuse(&mut commands, || SessionError::Overloaded);
             }
         }
@@ -239,5 +259,22 @@ async fn bring_up(registry: &Arc<Registry>, entry: &Entry, start: Start) -> Resu
 fn refuse(commands: &mut mpsc::Receiver<Command>, error: impl Fn() -> SessionError) {
     while let Ok(command) = commands.try_recv() {
         command.refuse(error());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_panics_in_a_row_leave_a_session_alone() {
+        let (mut panics, now) = (Panics::default(), Instant::now());
+        let after = |secs| now + Duration::from_secs(secs);
+        // One a day is no reason.
+        for day in 0..9 {
+            assert!(panics.another(after(day * 86_400)));
+        }
+        assert!(panics.another(after(8 * 86_400 + 1)), "the second in a row");
+        assert!(!panics.another(after(8 * 86_400 + 2)), "the third in a row");
     }
 }
