@@ -135,6 +135,8 @@ impl SessionState {
             Record::ContextReset(reset) => self.context.retain(|item| reset.keep.contains(&item.seq)),
             Record::SampleStarted(started) => {
                 if let Some(turn) = &mut self.turn {
+                    // It has gone on since it was put down: from here on an end without a word is a crash again.
+                    turn.parked = false;
                     turn.phase =
                         Phase::Sampling { message: started.message_id.clone(), attempt: started.attempt };
                 }
@@ -171,11 +173,16 @@ impl SessionState {
                     turn.denials.push(denial);
                 }
             }
-            Record::CallStarted(started) => self.set_call(&started.call_id, |call| {
-                if call.state != CallState::Finished {
-                    call.state = CallState::Running { effects: started.effects };
+            Record::CallStarted(started) => {
+                if let Some(turn) = &mut self.turn {
+                    turn.parked = false;
                 }
-            }),
+                self.set_call(&started.call_id, |call| {
+                    if call.state != CallState::Finished {
+                        call.state = CallState::Running { effects: started.effects };
+                    }
+                });
+            }
             Record::CallFinished(finished) => self.call_finished(finished, seq, place),
             Record::FileChanged(changed) => match changed.after {
                 Some(after) => self.reads.insert(&changed.path, after),

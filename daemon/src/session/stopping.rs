@@ -68,9 +68,8 @@ impl Session {
     pub(super) async fn finish_parking(&mut self) {
         let recorded = self.record_landed().await;
         self.put_off(recorded);
-        let running =
-            self.state.turn.as_ref().filter(|_| !super::step::only_waits(&self.state)).map(|turn| turn.id);
-        if let Some(turn_id) = running
+        // Also one that only waits: an answer that is accepted from now on leaves it where the next start goes on.
+        if let Some(turn_id) = self.state.turn.as_ref().map(|turn| turn.id)
             && let Err(error) = self.commit(vec![TurnParked { turn_id }.into()]).await
         {
             tracing::warn!(session = %self.state.id(), %error, "a turn was not parked");

@@ -104,6 +104,31 @@ fn a_parked_turn_goes_on_and_the_shutdown_is_no_crash() {
 }
 
 #[test]
+fn a_turn_that_waited_when_it_was_parked_goes_on_once_answered_and_then_crashes_count_again() {
+    let cast = Cast::new();
+    let parked = || Record::from(TurnParked { turn_id: cast.turns[0] });
+    let crashed = || Record::from(TurnResumed { turn_id: cast.turns[0], after_crash: true });
+    let waiting = [cast.sampling(1), cast.replied(Stop::End), cast.proposed(0, false), cast.asks(0, 0)];
+    let yes = cast.resolved(0, Some(ChoiceId::AllowOnce), None);
+
+    // Answered while the daemon was going down.
+    let mut records: Vec<_> = [crashed()].into_iter().chain(waiting.clone()).collect();
+    records.extend([parked(), yes.clone()]);
+    let (found, state) = restart(&cast, &records);
+    assert_eq!(found, ["turnResumed"]);
+    assert_eq!(state.turn.unwrap().crashes, 1, "the shutdown was none");
+
+    // Answered after the next start; from its first step on a crash is a crash.
+    for step in [cast.running(0, false), cast.sampling(1)] {
+        let mut records: Vec<_> = [crashed()].into_iter().chain(waiting.clone()).collect();
+        records.extend([parked(), yes.clone(), step]);
+        let (found, state) = restart(&cast, &records);
+        assert_eq!(found.last(), Some(&"turnFinished"), "{found:?}");
+        assert!(state.turn.is_none());
+    }
+}
+
+#[test]
 fn a_turn_that_was_being_stopped_ends_and_does_not_go_on() {
     let cast = Cast::new();
     let (found, state) = restart(&cast, &[cast.sampling(1), cast.stopping(0)]);
