@@ -21,6 +21,8 @@ pub enum PlanError {
     TooLarge { size: usize },
     #[error("{} is in the way of the plan and could not be set aside: remove it", path.display())]
     InTheWay { path: PathBuf },
+    #[error("{} was saved by somebody else in this moment; their text stands", path.display())]
+    Changed { path: PathBuf },
 }
 
 impl From<PathError> for PlanError {
@@ -130,21 +132,32 @@ pub fn read(path: &Path) -> Result<PlanFile, PlanError> {
     }
 }
 
-/// Writes a plan, all or nothing. Something at its path that is no plan, or no plain file of one name, is renamed first, to
-/// `<name>.aside-<n>`, and what it leads to is left as it is.
+/// Writes a plan over what the writer has read there, all or nothing. `over` is that revision; absent when there was none.
+/// A file that is gone is written anew. Something at the path that is no plan, or no plain file of one name, is renamed
+/// first, to `<name>.aside-<n>`, and what it leads to is left as it is: a file that only looks like a plan is somebody's
+/// work too, one that grew too long or was saved in another encoding.
 ///
 /// # Errors
-/// Too large, or the file cannot be written; the old plan then still stands.
-pub fn write(path: &Path, content: &str) -> Result<Written, PlanError> {
+/// `Changed`: another plan stands there, and stays. Too large, or the file cannot be written; the old plan then still
+/// stands.
+pub fn write(path: &Path, content: &str, over: Option<Digest>) -> Result<Written, PlanError> {
     if content.len() as u64 > MAX_PLAN {
         return Err(PlanError::TooLarge { size: content.len() });
     }
     let entry = entry_at(path)?;
-    // A file that only looks like a plan is somebody's work too: one that grew too long, or was saved in another encoding.
-    let is_plan = entry.is_plain()? && !matches!(read(path), Ok(PlanFile::Unusable(_)));
-    let set_aside = if is_plan { None } else { Some(set_aside(&entry, path)?) };
-    entry.replace_private(content.as_bytes(), Expected::Any)?;
-    Ok(Written { revision: digest_of(content.as_bytes()), set_aside })
+    let (expected, set_aside) = match read(path)? {
+        PlanFile::Plan { revision, .. } if Some(revision) == over => (Expected::Content(revision), None),
+        PlanFile::Plan { .. } => return Err(PlanError::Changed { path: path.to_owned() }),
+        PlanFile::Missing => (Expected::Absent, None),
+        PlanFile::Unusable(_) => (Expected::Absent, Some(set_aside(&entry, path)?)),
+    };
+    match entry.replace_private(content.as_bytes(), expected) {
+        Ok(_) => Ok(Written { revision: digest_of(content.as_bytes()), set_aside }),
+        Err(PathError::Changed { .. } | PathError::Exists { .. } | PathError::NotRegular { .. }) => {
+            Err(PlanError::Changed { path: path.to_owned() })
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn set_aside(entry: &Located, path: &Path) -> Result<PathBuf, PlanError> {
@@ -196,6 +209,15 @@ mod tests {
         }
     }
 
+    /// Writes over what stands there, as a writer does that has just read it.
+    fn save(path: &Path, content: &str) -> Result<Written, PlanError> {
+        let over = match read(path)? {
+            PlanFile::Plan { revision, .. } => Some(revision),
+            PlanFile::Missing | PlanFile::Unusable(_) => None,
+        };
+        write(path, content, over)
+    }
+
     fn plan(content: &str) -> PlanFile {
         PlanFile::Plan { content: content.into(), revision: digest_of(content.as_bytes()) }
     }
@@ -221,12 +243,12 @@ mod tests {
         let too_long = vec![b'x'; usize::try_from(MAX_PLAN).unwrap() + 1];
         for (n, work) in [(1, b"# caf\xe9\n".to_vec()), (2, too_long)] {
             std::fs::write(&path, &work).unwrap();
-            let aside = write(&path, "# Plan\n").unwrap().set_aside.unwrap();
+            let aside = save(&path, "# Plan\n").unwrap().set_aside.unwrap();
             assert_eq!(aside, place.root.join(format!("state/plans/api-paging-otter.md.aside-{n}")));
             assert_eq!(std::fs::read(aside).unwrap(), work);
             assert_eq!(read(&path).unwrap(), plan("# Plan\n"));
         }
-        assert_eq!(write(&path, "# Other\n").unwrap().set_aside, None, "a plan is simply replaced");
+        assert_eq!(save(&path, "# Other\n").unwrap().set_aside, None, "a plan is simply replaced");
     }
 
     #[test]
@@ -257,16 +279,33 @@ mod tests {
     fn a_plan_is_written_whole_and_read_back_by_revision() {
         let place = Place::new();
         let path = place.create(&["otter"]).path;
-        let written = write(&path, "# Plan\n").unwrap();
+        let written = save(&path, "# Plan\n").unwrap();
         assert_eq!(written, Written { revision: digest_of(b"# Plan\n"), set_aside: None });
         assert_eq!(read(&path).unwrap(), plan("# Plan\n"));
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(read(&path).unwrap(), PlanFile::Missing);
-        write(&path, "# Again\n").unwrap();
+        save(&path, "# Again\n").unwrap();
         assert_eq!(read(&path).unwrap(), plan("# Again\n"));
         let huge = "x".repeat(usize::try_from(MAX_PLAN).unwrap() + 1);
-        assert!(matches!(write(&path, &huge), Err(PlanError::TooLarge { .. })));
+        assert!(matches!(save(&path, &huge), Err(PlanError::TooLarge { .. })));
+        assert_eq!(read(&path).unwrap(), plan("# Again\n"));
+    }
+
+    #[test]
+    fn a_plan_that_somebody_saved_since_it_was_read_is_not_written_over() {
+        let place = Place::new();
+        let path = place.create(&["otter"]).path;
+        std::fs::write(&path, "# Theirs\n").unwrap();
+        for over in [None, Some(digest_of(b"")), Some(digest_of(b"# Older\n"))] {
+            assert!(matches!(write(&path, "# Ours\n", over), Err(PlanError::Changed { .. })), "{over:?}");
+            assert_eq!(read(&path).unwrap(), plan("# Theirs\n"));
+        }
+        write(&path, "# Ours\n", Some(digest_of(b"# Theirs\n"))).unwrap();
+        assert_eq!(read(&path).unwrap(), plan("# Ours\n"));
+        // One that is gone holds nothing that could be lost.
+        std::fs::remove_file(&path).unwrap();
+        write(&path, "# Again\n", Some(digest_of(b"# Ours\n"))).unwrap();
         assert_eq!(read(&path).unwrap(), plan("# Again\n"));
     }
 
@@ -294,7 +333,7 @@ mod tests {
         symlink(&source, &path).unwrap();
         assert_eq!(read(&path).unwrap(), PlanFile::Unusable(Unusable::NotRegular(Kind::Link)));
         let aside = path.with_file_name("api-paging-otter.md.aside-1");
-        assert_eq!(write(&path, "# Plan\n").unwrap().set_aside, Some(aside.clone()));
+        assert_eq!(save(&path, "# Plan\n").unwrap().set_aside, Some(aside.clone()));
         assert_eq!(std::fs::read_link(&aside).unwrap(), source);
         assert_eq!(std::fs::read_to_string(&source).unwrap(), "source");
         assert_eq!(read(&path).unwrap(), plan("# Plan\n"));
@@ -309,7 +348,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::fs::hard_link(&source, &path).unwrap();
         assert_eq!(read(&path).unwrap(), PlanFile::Unusable(Unusable::Linked));
-        let written = write(&path, "# Plan\n").unwrap();
+        let written = save(&path, "# Plan\n").unwrap();
         assert!(written.set_aside.is_some());
         assert_eq!(std::fs::read_to_string(&source).unwrap(), "source");
         assert_eq!(read(&path).unwrap(), plan("# Plan\n"));
@@ -323,7 +362,7 @@ mod tests {
             std::fs::remove_file(&path).unwrap();
             std::fs::create_dir(&path).unwrap();
             let aside = path.with_file_name(format!("api-paging-otter.md.aside-{n}"));
-            assert_eq!(write(&path, "# Plan\n").unwrap().set_aside, Some(aside));
+            assert_eq!(save(&path, "# Plan\n").unwrap().set_aside, Some(aside));
         }
     }
 
@@ -335,7 +374,7 @@ mod tests {
         std::fs::rename(plans, place.root.join("moved")).unwrap();
         std::fs::create_dir(place.root.join("agents")).unwrap();
         symlink("../agents", plans).unwrap();
-        assert!(matches!(write(&path, "# Plan\n"), Err(PlanError::Moved { .. })));
+        assert!(matches!(save(&path, "# Plan\n"), Err(PlanError::Moved { .. })));
         assert!(matches!(read(&path), Err(PlanError::Moved { .. })));
         assert_eq!(std::fs::read_dir(place.root.join("agents")).unwrap().count(), 0);
     }
@@ -365,7 +404,7 @@ mod tests {
             let mut written = 0;
             // Each attack may leave one more thing aside; fewer rounds than there are names for them.
             for round in 0..500 {
-                written += usize::from(write(&path, &format!("# Plan {round}\n")).is_ok());
+                written += usize::from(save(&path, &format!("# Plan {round}\n")).is_ok());
                 assert_eq!(std::fs::read_to_string(&source).unwrap(), "source", "round {round}");
             }
             done.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -56,10 +56,6 @@ pub struct Session {
     /// Words that the next plan is named by, while a prompt that enters plan mode is being taken.
     pub(super) naming: Option<String>,
     pub(super) messages: super::request::MessageCache,
-    /// The plan's file may lack the newest revision: a crash, or a failed write.
-    pub(super) plan_file_unsure: bool,
-    /// A save in the plan's place that could not be read and was set aside; nobody who answers was told yet.
-    pub(super) plan_unread: Option<crate::plan::Unusable>,
     pub(super) stop_at: Option<Instant>,
     pub(super) wait_until: Option<Instant>,
     pub(super) waiters: Vec<(TurnId, Reply<TurnWaitResult>)>,
@@ -119,8 +115,6 @@ impl Session {
             env,
             naming: None,
             messages: super::request::MessageCache::default(),
-            plan_file_unsure: marked,
-            plan_unread: None,
             stop_at: None,
             wait_until: None,
             waiters: Vec::new(),
@@ -145,6 +139,7 @@ impl Session {
         }
         let records = super::recover::recover(&self.state);
         self.commit(records).await?;
+        self.settle_plan_file().await;
         self.leave_unavailable_mode().await
     }
 

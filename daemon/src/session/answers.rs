@@ -12,7 +12,8 @@ use super::approval::{AnswerError, answers_text, check_answer};
 use super::command::Caller;
 use super::error::SessionError;
 use super::record::{
-    ApprovalResolved, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanWritten, Record, Source,
+    ApprovalResolved, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanUnreadTold, PlanWritten,
+    Record, Source,
 };
 use super::state::{Call, Pending, Settled};
 use crate::context;
@@ -43,7 +44,7 @@ impl Session {
             AnswerError::Stale(approval) => SessionError::Stale(approval),
         })?;
         self.check_plan_is_shown(&pending, &answer)?;
-        self.check_plan_was_read(&pending, &answer)?;
+        self.check_plan_was_read(&pending, &answer).await?;
         let Some(call) = self.state.call(&pending.call).cloned() else {
             return Err(SessionError::NotFound("call"));
         };
@@ -91,15 +92,21 @@ impl Session {
             "the plan file {} was changed and can no longer be approved: it is empty or over {} KiB; mend it, or answer \
              keepPlanning",
             shown.path,
-            super::calls::MAX_PRESENTED / 1024
+            super::planning::MAX_PRESENTED / 1024
         )))
     }
 
     /// A save that could not be read was meant to count. Whoever answers has to be told once that it does not, whoever
     /// met it first.
-    fn check_plan_was_read(&mut self, pending: &Pending, answer: &RespondParams) -> Result<(), SessionError> {
+    async fn check_plan_was_read(
+        &mut self,
+        pending: &Pending,
+        answer: &RespondParams,
+    ) -> Result<(), SessionError> {
         let Subject::Plan { plan } = &pending.approval.subject else { return Ok(()) };
-        let Some(why) = self.plan_unread.take_if(|_| takes_shown_plan(answer)) else { return Ok(()) };
+        let unread = self.state.plan.as_ref().and_then(|plan| plan.unread.clone());
+        let Some(why) = unread.filter(|_| takes_shown_plan(answer)) else { return Ok(()) };
+        self.commit(vec![PlanUnreadTold {}.into()]).await?;
         Err(SessionError::Conflict(format!(
             "{} could not be read as the plan: {why}. It was moved aside in the same folder and the plan as shown was \
              written back, so nothing was answered; save the plan again, or answer again to take it as shown",
@@ -201,9 +208,7 @@ impl Session {
             records.extend(self.execution(call, &answer, &content, revision, mode, caller).await?);
         }
         self.commit(records).await?;
-        if answer.edited_plan.is_some() {
-            self.save_plan_file(content).await;
-        }
+        self.save_plan_file(content).await;
         Ok(())
     }
 

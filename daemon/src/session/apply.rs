@@ -57,6 +57,7 @@ impl SessionState {
                     revision: None,
                     author: PlanAuthor::Own,
                     replaced: None,
+                    unread: None,
                     presented: None,
                 });
             }
@@ -70,6 +71,10 @@ impl SessionState {
                             Some(before.unwrap_or_else(|| digest_of(b"")))
                         }
                     };
+                    // A person's later text takes the place of the one that could not be read.
+                    if written.by != PlanAuthor::Own {
+                        plan.unread = None;
+                    }
                 }
             }
             Record::PlanApproved(_) => {
@@ -85,6 +90,22 @@ impl SessionState {
             Record::PlanRecovered(recovered) => {
                 if let Some(plan) = &mut self.plan {
                     plan.revision = Some(recovered.revision);
+                    plan.replaced = None;
+                    if recovered.unread.is_some() {
+                        plan.unread.clone_from(&recovered.unread);
+                    }
+                }
+            }
+            Record::PlanSaved(saved) => {
+                if let Some(plan) = &mut self.plan
+                    && plan.revision == Some(saved.revision)
+                {
+                    plan.replaced = None;
+                }
+            }
+            Record::PlanUnreadTold(_) => {
+                if let Some(plan) = &mut self.plan {
+                    plan.unread = None;
                 }
             }
             Record::InboxAdded(added) => self.inbox_added(added, place),

@@ -14,7 +14,7 @@ use agentd_protocol::mode::Mode;
 use agentd_protocol::permission::Confinement;
 use agentd_protocol::time::Timestamp;
 
-use super::calls::MAX_PRESENTED;
+use super::planning::MAX_PRESENTED;
 use super::record::{ApprovalResolved, Record};
 use super::state::{Pending, SessionState};
 use crate::ids::{ApprovalId, CallId, Digest, SessionId, digest_of};

@@ -14,6 +14,7 @@ use super::actor::Session;
 use super::approval::{Frame, PlanModes, confinement_word, effect_lines};
 use super::error::SessionError;
 use super::flight::{Flight, PreparedCalls, Purpose, contained, contained_prepare};
+use super::planning::PlanNow;
 use super::record::{
     ApprovalRequested, CallFinished, CallInput, CallJudged, CallStarted, FileChanged, Json, Record,
 };
@@ -22,9 +23,6 @@ use crate::context;
 use crate::permission::{self, Answer, Places, Query, Verdict};
 use crate::tool::{Output, Prepared, Request, RunContext, Scene, ToolError, Work};
 use crate::workspace::is_still_there;
-
-/// Bytes of a plan that can be put before a person: it travels whole inside one event.
-pub(super) const MAX_PRESENTED: usize = 256 * 1024;
 
 /// Bytes of a call's input and diff that can be put before a person: it travels whole inside one event and one commit.
 const MAX_ASKED: usize = 512 * 1024;
@@ -205,17 +203,7 @@ impl Session {
     ) -> Result<Vec<Record>, SessionError> {
         let judged = self.judged(&call.id, verdict);
         let approval = match &prepared.work {
-            Work::Ask(Request::LeavePlan) => match self.plan_approval(None).await? {
-                Ok((mut records, approval)) => {
-                    records.insert(0, judged);
-                    records.push(self.requested(call, approval));
-                    return Ok(records);
-                }
-                Err(text) => {
-                    let result = self.error_result(&call.id, "plan.notReady", &text).await?;
-                    return Ok(vec![judged, result]);
-                }
-            },
+            Work::Ask(Request::LeavePlan) => return self.present_plan(call, judged).await,
             Work::Ask(Request::AskPerson(questions)) => {
                 self.frame().question(call.id.clone(), questions.clone())
             }
@@ -269,25 +257,36 @@ impl Session {
         Ok(Some(self.frame().tool(subject, prepared.title.clone())))
     }
 
-    /// The approval of the plan as it stands in the file now. The inner error is for the model: there is nothing to
-    /// present.
-    pub(super) async fn plan_approval(
-        &mut self,
-        keep: Option<agentd_protocol::ApprovalId>,
-    ) -> Result<Result<(Vec<Record>, Approval), String>, SessionError> {
+    /// Puts the plan as it stands in the file now before a person, or tells the model why there is none to present.
+    async fn present_plan(&mut self, call: &Call, judged: Record) -> Result<Vec<Record>, SessionError> {
+        let mut records = vec![judged];
         if self.state.mode != agentd_protocol::Mode::Plan {
-            return Ok(Err(context::no_plan_to_leave(self.state.mode)));
+            let text = context::no_plan_to_leave(self.state.mode);
+            records.push(self.error_result(&call.id, "plan.notReady", &text).await?);
+            return Ok(records);
         }
         let now = self.plan_now().await?;
-        if now.content.trim().is_empty() {
-            return Ok(Err(context::plan_is_empty(&now.path)));
+        match now.unpresentable() {
+            None => {
+                let approval = self.plan_approval(&now, None).await?;
+                records.extend(now.records);
+                records.push(self.requested(call, approval));
+            }
+            Some(text) => {
+                records.extend(now.records);
+                records.push(self.error_result(&call.id, "plan.notReady", &text).await?);
+            }
         }
-        if now.content.len() > MAX_PRESENTED {
-            return Ok(Err(context::plan_too_long(now.content.len(), MAX_PRESENTED)));
-        }
-        let Some(plan) = &self.state.plan else {
-            return Ok(Err(context::no_plan_to_leave(self.state.mode)));
-        };
+        Ok(records)
+    }
+
+    /// The approval of the plan as it was just read. `keep`: the id of one that moves to this revision.
+    pub(super) async fn plan_approval(
+        &self,
+        now: &PlanNow,
+        keep: Option<agentd_protocol::ApprovalId>,
+    ) -> Result<Approval, SessionError> {
+        let Some(plan) = &self.state.plan else { return Err(SessionError::NotFound("plan")) };
         let diff = match plan.presented.filter(|presented| *presented != now.revision) {
             Some(presented) => {
                 let before = self.blob_text(presented).await?;
@@ -298,13 +297,12 @@ impl Session {
         let subject = PlanSubject {
             path: now.path.display().to_string(),
             revision: now.revision,
-            content: now.content,
+            content: now.content.clone(),
             diff,
             cycle: plan.cycle,
         };
         let manual = self.deps.policy.still_available(plan.pre_mode);
-        let approval = self.frame().plan(keep, subject, PlanModes { manual });
-        Ok(Ok((now.records, approval)))
+        Ok(self.frame().plan(keep, subject, PlanModes { manual }))
     }
 
     // ---- running ----

@@ -200,6 +200,8 @@ fn is_sync_point(record: &Record) -> bool {
         Record::CallStarted(started) => started.effects,
         Record::Created(_)
         | Record::TitleChanged(_)
+        | Record::PlanSaved(_)
+        | Record::PlanUnreadTold(_)
         | Record::InboxTaken(_)
         | Record::TurnStarted(_)
         | Record::TurnParked(_)

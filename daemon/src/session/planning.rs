@@ -16,14 +16,21 @@ use super::commit::storage;
 use super::error::SessionError;
 use super::flight::Flight;
 use super::record::{
-    ApprovalChanged, ContextAdded, ModeChanged, PlanEntered, PlanRecovered, PlanWritten, Record, Source,
+    ApprovalChanged, ContextAdded, ModeChanged, PlanEntered, PlanRecovered, PlanSaved, PlanWritten, Record,
+    Source,
 };
-use super::state::{Call, CallState};
+use super::state::{Call, CallState, Plan};
 use crate::context;
 use crate::ids::words::random_noun;
 use crate::ids::{Digest, digest_of};
-use crate::plan::{self, PlanFile};
+use crate::plan::{self, PlanError, PlanFile};
 use crate::tool::{PlanEdit, Request};
+
+/// Bytes of a plan that can be put before a person: it travels whole inside one event.
+pub(super) const MAX_PRESENTED: usize = 256 * 1024;
+
+/// Looks at a file that somebody keeps saving before it is given up for now.
+const LOOKS: usize = 5;
 
 /// The plan file as it is at this moment.
 pub(super) struct PlanNow {
@@ -32,6 +39,23 @@ pub(super) struct PlanNow {
     pub revision: Digest,
     /// What has to be journaled before this content may be relied on.
     pub records: Vec<Record>,
+    /// Somebody else's text, which no record told of before.
+    pub from_outside: bool,
+}
+
+impl PlanNow {
+    fn known(path: PathBuf, content: String, revision: Digest) -> Self {
+        Self { path, content, revision, records: Vec::new(), from_outside: false }
+    }
+
+    /// Why it cannot be put before a person, in words for the model.
+    pub(super) fn unpresentable(&self) -> Option<String> {
+        if self.content.trim().is_empty() {
+            return Some(context::plan_is_empty(&self.path));
+        }
+        (self.content.len() > MAX_PRESENTED)
+            .then(|| context::plan_too_long(self.content.len(), MAX_PRESENTED))
+    }
 }
 
 impl Session {
@@ -46,81 +70,102 @@ impl Session {
         matches!(phase, Some(PlanPhase::Planning | PlanPhase::Presented))
     }
 
-    /// Reads and hashes the file. A change that nobody journaled becomes a revision from outside; a file that is gone
-    /// is written back from the last snapshot. The records are the caller's to commit.
+    /// The plan that counts: while planning what stands in the file, afterwards the newest snapshot, whatever happens to
+    /// the file.
     pub(super) async fn plan_now(&mut self) -> Result<PlanNow, SessionError> {
         let Some(plan) = self.state.plan.clone() else { return Err(SessionError::NotFound("plan")) };
-        let path = plan.path.clone();
-        if !self.is_planning() {
-            // Approved or left: the snapshot is the plan, whatever happens to the file.
-            let (content, revision) = match plan.revision {
-                Some(revision) => (self.blob_text(revision).await?, revision),
-                None => (String::new(), digest_of(b"")),
-            };
-            return Ok(PlanNow { path, content, revision, records: Vec::new() });
+        if self.is_planning() {
+            return self.plan_on_desk().await;
         }
+        let (content, revision) = match plan.revision {
+            Some(revision) => (self.blob_text(revision).await?, revision),
+            None => (String::new(), digest_of(b"")),
+        };
+        Ok(PlanNow::known(plan.path, content, revision))
+    }
+
+    /// Reads and hashes the file. A change that nobody journaled becomes a revision from outside; a file that is gone
+    /// is written back from the last snapshot. The records are the caller's to commit.
+    async fn plan_on_desk(&mut self) -> Result<PlanNow, SessionError> {
+        for _ in 0..LOOKS {
+            if let Some(now) = self.look_at_plan().await? {
+                return Ok(now);
+            }
+        }
+        Err(storage("the plan file keeps changing while it is read; try again".into()))
+    }
+
+    /// Absent: it changed while it was read or written back, and has to be looked at again.
+    async fn look_at_plan(&mut self) -> Result<Option<PlanNow>, SessionError> {
+        let Some(plan) = self.state.plan.clone() else { return Err(SessionError::NotFound("plan")) };
         let file = plan.path.clone();
-        let found = blocking(move || plan::read(&file)).await;
+        let found = blocking(move || plan::read(&file)).await.map_err(plan_error)?;
         match found {
-            Ok(PlanFile::Plan { content, revision }) => {
+            PlanFile::Plan { content, revision } => {
                 // A new plan's file is empty until something is written: that is no revision.
                 if plan.revision == Some(revision) || (plan.revision.is_none() && content.is_empty()) {
-                    self.plan_file_unsure = false;
-                    return Ok(PlanNow { path, content, revision, records: Vec::new() });
+                    if plan.replaced.is_some() {
+                        self.commit(vec![PlanSaved { revision }.into()]).await?;
+                    }
+                    return Ok(Some(PlanNow::known(plan.path, content, revision)));
                 }
-                if self.plan_file_unsure && plan.replaced == Some(revision) {
-                    return self
-                        .recover_plan(plan.path, plan.revision, "the plan file had not been written yet")
-                        .await;
+                if plan.replaced == Some(revision) {
+                    let why = "the plan file had not been written yet";
+                    return self.recover_plan(&plan, Some(revision), why, None).await;
                 }
                 let before = match plan.revision {
                     Some(known) => self.blob_text(known).await?,
                     None => String::new(),
                 };
                 if self.put_blob(content.clone().into_bytes()).await? != revision {
-                    return Err(storage("the plan changed while it was read; try again".into()));
+                    return Ok(None);
                 }
                 let diff = self.body(plan::diff(&before, &content).unwrap_or_default()).await?;
-                self.plan_unread = None;
                 let record = PlanWritten { revision, by: PlanAuthor::Outside, diff }.into();
-                Ok(PlanNow { path, content, revision, records: vec![record] })
+                let known = PlanNow::known(plan.path, content, revision);
+                Ok(Some(PlanNow { records: vec![record], from_outside: true, ..known }))
             }
-            Ok(PlanFile::Missing) => {
-                self.recover_plan(plan.path, plan.revision, "the plan file was gone").await
+            PlanFile::Missing => self.recover_plan(&plan, None, "the plan file was gone", None).await,
+            PlanFile::Unusable(why) => {
+                let why = why.to_string();
+                self.recover_plan(&plan, None, &why, Some(why.clone())).await
             }
-            Ok(PlanFile::Unusable(why)) => {
-                self.plan_unread = Some(why);
-                self.recover_plan(plan.path, plan.revision, &why.to_string()).await
-            }
-            Err(error) => Err(storage(format!("{:#}", anyhow::Error::new(error)))),
         }
     }
 
+    /// Writes the newest snapshot over what was found, `over`. Absent: something else stands there by now.
     async fn recover_plan(
         &mut self,
-        file: PathBuf,
-        revision: Option<Digest>,
+        plan: &Plan,
+        over: Option<Digest>,
         why: &str,
-    ) -> Result<PlanNow, SessionError> {
-        let content = match revision {
+        unread: Option<String>,
+    ) -> Result<Option<PlanNow>, SessionError> {
+        let content = match plan.revision {
             Some(revision) => self.blob_text(revision).await?,
             None => String::new(),
         };
-        self.write_plan_file(file.clone(), content.clone()).await?;
-        self.plan_file_unsure = false;
+        match self.write_plan_file(plan.path.clone(), content.clone(), over).await {
+            Ok(()) => {}
+            Err(PlanError::Changed { .. }) => return Ok(None),
+            Err(error) => return Err(plan_error(error)),
+        }
         self.say("planRecovered", &format!("{why}; the plan was written back from the journal"));
         let digest = digest_of(content.as_bytes());
-        let records = match revision {
-            Some(revision) => vec![PlanRecovered { from: "snapshot".into(), revision }.into()],
-            None => Vec::new(),
-        };
-        Ok(PlanNow { path: file, content, revision: digest, records })
+        let mut now = PlanNow::known(plan.path.clone(), content, digest);
+        if let Some(revision) = plan.revision {
+            now.records.push(PlanRecovered { from: "snapshot".into(), revision, unread }.into());
+        }
+        Ok(Some(now))
     }
 
-    pub(super) async fn write_plan_file(&self, file: PathBuf, content: String) -> Result<(), SessionError> {
-        let written = blocking(move || plan::write(&file, &content))
-            .await
-            .map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))?;
+    async fn write_plan_file(
+        &self,
+        file: PathBuf,
+        content: String,
+        over: Option<Digest>,
+    ) -> Result<(), PlanError> {
+        let written = blocking(move || plan::write(&file, &content, over)).await?;
         if let Some(aside) = written.set_aside {
             let text =
                 format!("what stood in the plan's place was no ordinary file; it is now {}", aside.display());
@@ -129,13 +174,46 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the newest revision after it was journaled: snapshot blob, commit, file. A failure changes nothing that
-    /// was decided: the snapshot counts, and the file is written again when it is next looked at.
+    /// Writes the newest revision, `content`, after it was journaled: snapshot blob, commit, file. A failure changes
+    /// nothing that was decided: the snapshot counts, and the file is written again when it is next looked at. A save that
+    /// came in between stands, and is then taken up as a revision from outside.
     pub(super) async fn save_plan_file(&mut self, content: String) {
-        let Some(path) = self.own_plan_file() else { return };
-        if let Err(error) = self.write_plan_file(path, content).await {
-            self.plan_file_unsure = true;
-            self.say("planFile", &format!("the plan's file was not written, its text is kept: {error}"));
+        let Some(plan) = self.state.plan.clone() else { return };
+        let (Some(over), Some(revision)) = (plan.replaced, plan.revision) else { return };
+        match self.write_plan_file(plan.path, content, Some(over)).await {
+            Ok(()) => {
+                // Not journaled, it is found out when the file is next looked at.
+                let _ = self.commit(vec![PlanSaved { revision }.into()]).await;
+            }
+            Err(PlanError::Changed { path }) => self.say(
+                "planFile",
+                &format!(
+                    "{} was saved by somebody in the same moment: their text stands there, and what it took the place of \
+                     is kept in the journal",
+                    path.display()
+                ),
+            ),
+            Err(error) => {
+                let error = format!("{:#}", anyhow::Error::new(error));
+                self.say("planFile", &format!("the plan's file was not written, its text is kept: {error}"));
+            }
+        }
+    }
+
+    /// After a crash between the journal and the file: looks which of the two came last, before anyone else can save.
+    pub(super) async fn settle_plan_file(&mut self) {
+        if self.state.plan.as_ref().is_none_or(|plan| plan.replaced.is_none()) {
+            return;
+        }
+        let settled = match self.is_planning() {
+            true => self.refresh_plan().await.map(|_| ()),
+            false => match self.plan_on_desk().await {
+                Ok(now) => self.commit(now.records).await,
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = settled {
+            tracing::warn!(session = %self.state.id(), %error, "the plan file was not looked at");
         }
     }
 
@@ -282,8 +360,7 @@ impl Session {
             let stem = plan::stem_from(words.as_deref(), &handle);
             plan::create(&folder, &stem, id, &mut random_noun)
         });
-        let plan::Created { slug, path } =
-            created.await.map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))?;
+        let plan::Created { slug, path } = created.await.map_err(plan_error)?;
         Ok((slug, path))
     }
 
@@ -336,7 +413,8 @@ impl Session {
     }
 
     async fn edit_plan(&mut self, call: &Call, edit: PlanEdit) -> Result<(), SessionError> {
-        let now = self.plan_now().await?;
+        // In every mode what stands in the file, which somebody may have saved since: an edit must not drop that.
+        let now = self.plan_on_desk().await?;
         let edited = match edit.apply(&now.content) {
             Ok(edited) => edited,
             Err(text) => {
@@ -345,7 +423,7 @@ impl Session {
                 return self.commit(records).await;
             }
         };
-        let outside = !now.records.is_empty();
+        let outside = now.from_outside;
         let diff = plan::diff(&now.content, &edited).unwrap_or_default();
         let revision = self.put_blob(edited.clone().into_bytes()).await?;
         let mut records = now.records;
@@ -410,7 +488,7 @@ impl Session {
             self.commit(now.records).await?;
             return Ok(content);
         };
-        if content.trim().is_empty() || content.len() > super::calls::MAX_PRESENTED {
+        if now.unpresentable().is_some() {
             // Nothing that could be approved: the revision is kept, and executing answers are a conflict until it is
             // mended.
             self.commit(now.records).await?;
@@ -421,13 +499,16 @@ impl Session {
             self.commit(now.records).await?;
             return Ok(content);
         }
+        let approval = self.plan_approval(&now, Some(pending.approval_id.clone())).await?;
         let mut records = now.records;
-        if let Ok((_, approval)) = self.plan_approval(Some(pending.approval_id.clone())).await? {
-            records.push(ApprovalChanged { approval: std::sync::Arc::new(approval) }.into());
-        }
+        records.push(ApprovalChanged { approval: std::sync::Arc::new(approval) }.into());
         self.commit(records).await?;
         Ok(content)
     }
+}
+
+fn plan_error(error: PlanError) -> SessionError {
+    storage(format!("{:#}", anyhow::Error::new(error)))
 }
 
 /// The text of every way into plan mode.

@@ -160,6 +160,8 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
         // The engine's own bookkeeping.
         Record::ContextAdded(_)
         | Record::CommandRun(_)
+        | Record::PlanSaved(_)
+        | Record::PlanUnreadTold(_)
         | Record::InboxTaken(_)
         | Record::TurnParked(_)
         | Record::TurnStopping(_)

@@ -145,6 +145,8 @@ records! {
     PlanApproved(PlanApproved) = "planApproved";
     PlanRejected(PlanRejected) = "planRejected";
     PlanRecovered(PlanRecovered) = "planRecovered";
+    PlanSaved(PlanSaved) = "planSaved";
+    PlanUnreadTold(PlanUnreadTold) = "planUnreadTold";
     InboxAdded(InboxAdded) = "inboxAdded";
     InboxTaken(InboxTaken) = "inboxTaken";
     InboxWithdrawn(InboxWithdrawn) = "inboxWithdrawn";
@@ -252,7 +254,21 @@ pub struct PlanRejected {
 pub struct PlanRecovered {
     pub from: String,
     pub revision: Digest,
+    /// Why what stood in the plan's place could not be read; it was set aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
 }
+
+/// The plan's file holds this revision, which was agentd's to write.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanSaved {
+    pub revision: Digest,
+}
+
+/// Whoever answered was told that a save could not be read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PlanUnreadTold {}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

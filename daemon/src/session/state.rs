@@ -60,8 +60,11 @@ pub struct Plan {
     pub revision: Option<Digest>,
     /// Whose work the newest revision is.
     pub author: PlanAuthor,
-    /// What the file held before, if the newest revision is agentd's to write: a crash may have come between the two.
+    /// What the file holds as long as nobody knows that the newest revision, which is agentd's to write, stands there: a
+    /// crash or a failed write may have come between the two.
     pub replaced: Option<Digest>,
+    /// Why a save could not be read and was set aside, until someone who answers has been told.
+    pub unread: Option<String>,
     /// The revision that was last put before a person in this cycle.
     pub presented: Option<Digest>,
 }

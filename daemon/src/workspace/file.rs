@@ -42,7 +42,6 @@ pub struct FileContent {
 pub enum Expected {
     Absent,
     Content(Digest),
-    Any,
 }
 
 /// What a new file looks like from outside.
@@ -111,25 +110,12 @@ impl Located {
         self.put(bytes, expected, Dress::AsBefore)
     }
 
-    /// As [`Located::replace`], and only the owner can read the file afterwards.
+    /// As [`Located::replace`]; only the owner can read the file afterwards, and its name is on the disk too.
     ///
     /// # Errors
     /// As [`Located::replace`].
     pub fn replace_private(&self, bytes: &[u8], expected: Expected) -> Result<Replaced, PathError> {
         self.put(bytes, expected, Dress::Private)
-    }
-
-    /// Whether there is nothing, or a regular file with this one name.
-    ///
-    /// # Errors
-    /// The folder cannot be searched.
-    pub fn is_plain(&self) -> Result<bool, PathError> {
-        match &self.place {
-            Place::Folder(folder) => Ok(self
-                .look(folder.as_fd())?
-                .is_none_or(|facts| facts.kind == Kind::File && facts.links == 1)),
-            Place::Missing { .. } => Ok(true),
-        }
     }
 
     fn put(&self, bytes: &[u8], expected: Expected, dress: Dress) -> Result<Replaced, PathError> {
@@ -164,6 +150,13 @@ impl Located {
         match before {
             Some(_) => temp.rename_over(&self.name)?,
             None => temp.rename_to_new(&self.name)?,
+        }
+        if dress == Dress::Private {
+            let fail = |errno| PathError::from_errno("sync the folder of", &self.real, errno);
+            // The handle that paths are resolved by cannot be synced itself.
+            let flags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+            let readable = rustix::fs::openat(folder, ".", flags, Mode::empty()).map_err(fail)?;
+            rustix::fs::fsync(readable).map_err(fail)?;
         }
         Ok(Replaced { before, after: digest_of(bytes), left_other_links, owner_changed })
     }
@@ -230,7 +223,7 @@ impl Located {
     ) -> Result<Option<(Facts, Digest)>, PathError> {
         let Some(facts) = self.look(folder)? else {
             return match expected {
-                Expected::Absent | Expected::Any => Ok(None),
+                Expected::Absent => Ok(None),
                 Expected::Content(_) => Err(PathError::Changed { path: self.real.clone() }),
             };
         };

@@ -50,6 +50,15 @@ impl Place {
     }
 }
 
+/// Replaces what stands there now, as a writer does that has just read it.
+fn overwrite(located: &Located, bytes: &[u8]) -> Result<Replaced, PathError> {
+    let expected = match located.read(MAX_FILE) {
+        Ok(content) => Expected::Content(content.digest),
+        Err(_) => Expected::Absent,
+    };
+    located.replace(bytes, expected)
+}
+
 #[test]
 fn spellings_of_one_file_have_one_real_name() {
     let place = Place::new();
@@ -171,7 +180,8 @@ fn what_is_no_regular_file_is_refused_at_once() {
     std::fs::create_dir(place.root.join("folder")).unwrap();
     for (name, kind) in [("fifo", Kind::Fifo), ("socket", Kind::Socket), ("folder", Kind::Folder)] {
         let located = place.locate(name).unwrap();
-        for error in [located.read(10).unwrap_err(), located.replace(b"x", Expected::Any).unwrap_err()] {
+        let unread = Expected::Content(digest_of(b""));
+        for error in [located.read(10).unwrap_err(), located.replace(b"x", unread).unwrap_err()] {
             assert!(matches!(error, PathError::NotRegular { kind: k, .. } if k == kind), "{name}: {error:?}");
         }
     }
@@ -202,7 +212,7 @@ fn a_write_needs_the_expected_content() {
     assert_eq!((done.before, done.after), (Some(digest_of(b"one")), digest_of(b"two")));
     std::fs::remove_file(&path).unwrap();
     assert!(matches!(located.replace(b"x", Expected::Content(done.after)), Err(PathError::Changed { .. })));
-    assert_eq!(located.replace(b"three", Expected::Any).unwrap().before, None);
+    assert_eq!(overwrite(&located, b"three").unwrap().before, None);
     assert_eq!(std::fs::read(&path).unwrap(), b"three");
     assert_eq!(place.leftovers(), Vec::<PathBuf>::new());
 }
@@ -213,7 +223,7 @@ fn mode_is_kept_and_a_new_file_is_as_open_as_its_folder() {
     let path = place.put("script", b"#!/bin/sh\n");
     for mode in [0o755, 0o600, 0o444, 0o4755] {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-        place.locate("script").unwrap().replace(format!("{mode}").as_bytes(), Expected::Any).unwrap();
+        overwrite(&place.locate("script").unwrap(), format!("{mode}").as_bytes()).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, mode);
     }
     for (folder, file) in [(0o755, 0o644), (0o700, 0o600), (0o775, 0o664), (0o777, 0o664)] {
@@ -260,7 +270,7 @@ fn ed_08_writing_through_a_link_changes_its_target_and_keeps_the_link() {
         let located = place.locate(name).unwrap();
         assert_eq!(located.real, place.root.join("real/file"), "{name}");
         let text = format!("new {n}");
-        located.replace(text.as_bytes(), Expected::Any).unwrap();
+        overwrite(&located, text.as_bytes()).unwrap();
         assert_eq!(std::fs::read_to_string(place.root.join("real/file")).unwrap(), text);
         assert!(place.root.join(name).symlink_metadata().unwrap().is_symlink(), "{name}");
     }
@@ -287,11 +297,11 @@ fn ed_10_another_hard_link_keeps_the_old_content_and_it_is_said() {
     let place = Place::new();
     let outside = place.put("outside/bashrc", b"old");
     std::fs::hard_link(&outside, place.root.join("planted")).unwrap();
-    let done = place.locate("planted").unwrap().replace(b"evil", Expected::Any).unwrap();
+    let done = overwrite(&place.locate("planted").unwrap(), b"evil").unwrap();
     assert!(done.left_other_links);
     assert_eq!(std::fs::read(&outside).unwrap(), b"old");
     assert_eq!(std::fs::read(place.root.join("planted")).unwrap(), b"evil");
-    let again = place.locate("planted").unwrap().replace(b"more", Expected::Any).unwrap();
+    let again = overwrite(&place.locate("planted").unwrap(), b"more").unwrap();
     assert!(!again.left_other_links);
 }
 
@@ -301,7 +311,7 @@ fn a_folder_that_was_moved_after_it_was_judged_is_not_written_to() {
     let moved = place.put("d/f", b"old");
     let located = place.locate("d/f").unwrap();
     std::fs::rename(moved.parent().unwrap(), place.root.join("elsewhere")).unwrap();
-    assert!(matches!(located.replace(b"new", Expected::Any), Err(PathError::Changed { .. })));
+    assert!(matches!(overwrite(&located, b"new"), Err(PathError::Changed { .. })));
     assert_eq!(std::fs::read(place.root.join("elsewhere/f")).unwrap(), b"old");
     assert_eq!(place.leftovers(), Vec::<PathBuf>::new());
 }
@@ -312,7 +322,7 @@ fn a_removed_folder_has_no_name() {
     place.put("d/f", b"old");
     let located = place.locate("d/f").unwrap();
     std::fs::remove_dir_all(place.root.join("d")).unwrap();
-    located.replace(b"new", Expected::Any).unwrap_err();
+    overwrite(&located, b"new").unwrap_err();
     assert!(!place.root.join("d").exists());
 }
 
@@ -352,7 +362,7 @@ fn swapped_links_never_lead_a_write_outside() {
             if !located.real.starts_with(&ws) {
                 continue;
             }
-            written += usize::from(located.replace(format!("{round}").as_bytes(), Expected::Any).is_ok());
+            written += usize::from(overwrite(&located, format!("{round}").as_bytes()).is_ok());
             assert_eq!(std::fs::read(&outside).unwrap(), b"untouched", "after {round} rounds");
         }
         done.store(true, Ordering::Relaxed);
@@ -422,7 +432,7 @@ fn ed_19_a_full_disk_leaves_the_old_content_and_no_temporary_file() {
     }
     let old = b"old content".repeat(100);
     std::fs::write(small.join("f"), &old).unwrap();
-    let result = place.locate("small/f").unwrap().replace(&vec![b'x'; 1 << 20], Expected::Any);
+    let result = overwrite(&place.locate("small/f").unwrap(), &vec![b'x'; 1 << 20]);
     let after = std::fs::read(small.join("f")).unwrap();
     let leftovers = place.leftovers();
     std::process::Command::new("umount").arg("-l").arg(&small).status().unwrap();

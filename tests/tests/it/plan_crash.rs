@@ -73,16 +73,16 @@ fn pm_20_killed_after_the_answer_the_plan_is_approved_and_carried_out() {
     again.choose(&approval, "execute");
 }
 
-/// Where the commit of the plan's answer lies in a journal.
-fn answer_at(journal: &[u8]) -> (usize, usize) {
+/// Where the commit with such a record lies in a journal.
+fn commit_of(record: &str, journal: &[u8]) -> (usize, usize) {
     let mut start = 0;
     for line in journal.split_inclusive(|byte| *byte == b'\n') {
-        if String::from_utf8_lossy(line).contains("planApproved") {
+        if String::from_utf8_lossy(line).contains(record) {
             return (start, start + line.len());
         }
         start += line.len();
     }
-    panic!("no answer in the journal: {}", String::from_utf8_lossy(journal));
+    panic!("no {record} in the journal: {}", String::from_utf8_lossy(journal));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn pm_20_killed_inside_of_the_answers_commit_it_is_whole_or_absent() {
         world.daemon.kill9();
         let journal = world.home.journal(&chat.id);
         let whole = std::fs::read(&journal).unwrap();
-        let (start, end) = answer_at(&whole);
+        let (start, end) = commit_of("planApproved", &whole);
         let length = end - start;
         let cuts =
             [0, 1, 2, length / 4, length / 2, length * 3 / 4, length - 3, length - 2, length - 1, length];
@@ -142,7 +142,7 @@ fn pm_20_a_torn_answer_can_be_given_again_and_the_tail_is_kept_aside() {
     world.daemon.kill9();
     let journal = world.home.journal(&chat.id);
     let whole = std::fs::read(&journal).unwrap();
-    let (start, end) = answer_at(&whole);
+    let (start, end) = commit_of("planApproved", &whole);
     std::fs::write(&journal, &whole[..(start + end) / 2]).unwrap();
     // As the daemon leaves it for a session that is not idle.
     std::fs::write(world.home.path(&format!("state/agentd/active/{}", chat.id)), "").unwrap();
@@ -186,7 +186,10 @@ fn pm_20_killed_between_the_commit_of_an_edited_plan_and_its_file_the_persons_te
         .unwrap();
     let _ = world.model.requests_until(2);
     world.daemon.kill9();
-    // What a crash before the write would have left.
+    // What a crash before the write would have left: the answer is the journal's last line.
+    let journal = world.home.journal(&chat.id);
+    let (_, end) = commit_of("planRejected", &std::fs::read(&journal).unwrap());
+    std::fs::File::options().write(true).open(&journal).unwrap().set_len(end as u64).unwrap();
     std::fs::write(approval["plan"]["path"].as_str().unwrap(), PLAN).unwrap();
     world.daemon.restart(&world.home);
     let mut line = world.daemon.connect();

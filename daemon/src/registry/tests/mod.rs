@@ -2,6 +2,7 @@
 
 mod durability;
 mod live;
+mod plan_file;
 mod plans;
 mod turns;
 
@@ -136,6 +137,11 @@ impl Home {
     /// The daemon dies and another one starts on what it left. Waits until the sessions that were not idle are loaded.
     pub(crate) async fn restart(self) -> Self {
         self.end_and(|_| {}).await
+    }
+
+    /// As [`Home::restart`], with something done to the files while no daemon runs.
+    pub(crate) async fn restart_after(self, meanwhile: impl FnOnce(&Self)) -> Self {
+        self.end_and(meanwhile).await
     }
 
     /// The machine loses its power: what was not synced is gone.

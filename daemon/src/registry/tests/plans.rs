@@ -5,7 +5,7 @@ use agentd_protocol::turn::Outcome;
 
 use super::*;
 
-const PLAN: &str = "# Plan\n\n1. Write b.txt\n";
+pub(super) const PLAN: &str = "# Plan\n\n1. Write b.txt\n";
 
 /// Writes the plan, presents it, and after the answer writes `b.txt`.
 fn planner() -> Value {
@@ -22,7 +22,7 @@ fn planner() -> Value {
 }
 
 /// A session whose plan waits for its approval.
-async fn presented(mode: Mode) -> (Home, SessionId, TurnId, Listener) {
+pub(super) async fn presented(mode: Mode) -> (Home, SessionId, TurnId, Listener) {
     let home = Home::start(planner()).await;
     let id = home.session(mode).await;
     home.set_mode(id, Mode::Plan).await.unwrap();
@@ -32,7 +32,7 @@ async fn presented(mode: Mode) -> (Home, SessionId, TurnId, Listener) {
     (home, id, turn, listener)
 }
 
-fn plan_file(state: &State) -> PathBuf {
+pub(super) fn plan_file(state: &State) -> PathBuf {
     state.plan.as_ref().unwrap().path.clone().into()
 }
 
@@ -240,18 +240,6 @@ async fn an_approved_call_whose_file_has_changed_meanwhile_does_not_run() {
     home.respond(yes).await.unwrap();
     home.wait(id, turn).await;
     assert_eq!(std::fs::read_to_string(home.project.join("a.txt")).unwrap(), "precious\n");
-}
-
-#[tokio::test]
-async fn a_plan_whose_file_a_crash_left_behind_the_journal_is_written_again() {
-    let (home, id, _, _) = presented(Mode::Default).await;
-    let file = plan_file(&home.state(id).await);
-    // As if the crash had come between the commit and the file.
-    std::fs::write(&file, "").unwrap();
-    let home = home.restart().await;
-    let answer = home.answer(id, ChoiceId::Execute).await;
-    home.respond(answer).await.unwrap();
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), PLAN);
 }
 
 #[tokio::test]
