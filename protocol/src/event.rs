@@ -84,6 +84,7 @@ pub enum EventBody {
     // turn
     PromptAccepted {
         prompt_id: TurnId,
+        /// The parts of the prompt. A text that is too long for an event is a [`BlobRef`].
         content: Vec<Value>,
         queued: bool,
         by: By,

@@ -320,7 +320,12 @@ impl Follow {
         queued: bool,
         by: &By,
     ) -> Vec<Output> {
-        let texts: Vec<&str> = content.iter().filter_map(|part| part.get("text")?.as_str()).collect();
+        // A long text is a reference, whose head is enough for a line.
+        let text_of = |part: &'_ serde_json::Value| -> Option<String> {
+            let text = part.get("text")?;
+            text.as_str().or_else(|| text.get("head")?.as_str()).map(str::to_owned)
+        };
+        let texts: Vec<String> = content.iter().filter_map(text_of).collect();
         let text = texts.join("\n");
         let mut outputs = Vec::new();
         if queued && !self.is_me(by) {

@@ -174,8 +174,8 @@ impl Session {
                 let revision = self.put_blob(edited.clone().into_bytes()).await?;
                 // Against the newest one: a file that was emptied is a revision that was never shown.
                 if self.state.plan.as_ref().and_then(|plan| plan.revision) != Some(revision) {
-                    let diff =
-                        self.body(crate::plan::diff(&shown.content, edited).unwrap_or_default()).await?;
+                    let diff = super::planning::diff(shown.content.clone(), edited.clone()).await;
+                    let diff = self.body(diff.unwrap_or_default()).await?;
                     records.push(PlanWritten { revision, by: PlanAuthor::Client, diff }.into());
                 }
                 (edited.clone(), revision)

@@ -12,7 +12,7 @@ use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::{Denial, Usage};
 
 use super::record::{
-    AfterFailure, ApprovalResolved, CallFinished, CallInput, CallProposed, InboxAdded, Record, Replied,
+    AfterFailure, ApprovalResolved, CallFinished, CallInput, CallProposed, InboxAdded, Part, Record, Replied,
     ReplyEnd,
 };
 use super::state::{
@@ -393,15 +393,12 @@ impl SessionState {
     }
 }
 
-fn preview(content: &[agentd_protocol::session::Content]) -> String {
-    use agentd_protocol::session::Content;
+fn preview(content: &[Part]) -> String {
     let text = content
         .iter()
         .map(|part| match part {
-            Content::Text { text } => text.as_str(),
-            Content::Image { .. } => "[image]",
-            Content::File { path } => path.as_str(),
-            Content::Resource { uri, .. } => uri.as_str(),
+            Part::Text { text } => text.start(),
+            Part::Resource { uri, .. } => uri.as_str(),
         })
         .collect::<Vec<_>>()
         .join(" ");

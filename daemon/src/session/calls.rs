@@ -50,7 +50,8 @@ impl Session {
                 CallInput::Json(Json::Inline(raw)) => Ok(raw),
                 CallInput::Json(Json::Blob(blob)) => {
                     let text = self.blob_text(blob).await?;
-                    serde_json::value::RawValue::from_string(text).map_err(|error| error.to_string())
+                    let parse = move || serde_json::value::RawValue::from_string(text);
+                    super::blocking(parse).await.map_err(|error| error.to_string())
                 }
                 CallInput::Malformed { problem, .. } => Err(problem),
             };
@@ -290,7 +291,7 @@ impl Session {
         let diff = match plan.presented.filter(|presented| *presented != now.revision) {
             Some(presented) => {
                 let before = self.blob_text(presented).await?;
-                crate::plan::diff(&before, &now.content)
+                super::planning::diff(before, now.content.clone()).await
             }
             None => None,
         };

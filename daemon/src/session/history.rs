@@ -4,7 +4,7 @@ use agentd_protocol::Seq;
 
 use super::feed::WireEvent;
 use super::project::{WIRE_INLINE_LIMIT, project};
-use super::record::{Body, CallInput, Json, Parsed, Record};
+use super::record::{Body, CallInput, Json, Parsed, Part, Record};
 use crate::ids::SessionId;
 use crate::journal::{Blobs, JournalError, JournalReader};
 
@@ -47,6 +47,7 @@ fn bodies(record: &mut Record) -> Vec<&mut Body> {
         }
         Record::PlanWritten(written) => vec![&mut written.diff],
         Record::ContextAdded(added) => vec![&mut added.text],
+        Record::InboxAdded(added) => added.content.iter_mut().map(Part::text_mut).collect(),
         _ => Vec::new(),
     }
 }
@@ -60,13 +61,14 @@ pub fn has_blobs(record: &Record) -> bool {
         Record::CallFinished(finished) => body(&finished.content) || finished.diff.as_ref().is_some_and(body),
         Record::PlanWritten(written) => body(&written.diff),
         Record::ContextAdded(added) => body(&added.text),
+        Record::InboxAdded(added) => added.content.iter().any(|part| body(part.text())),
         Record::CallProposed(proposed) => matches!(proposed.input, CallInput::Json(Json::Blob(_))),
         _ => false,
     }
 }
 
-/// Puts texts that fit into an event back inline. A blob that is missing or too large stays a reference: shown as
-/// such, never an error for the session.
+/// Puts texts that fit into an event back inline, in order, as long as there is room for all of them together. A blob
+/// that is missing or too large stays a reference: shown as such, never an error for the session.
 pub async fn inline_blobs(record: &mut Record, blobs: &Blobs) {
     if let Record::CallProposed(proposed) = record
         && let CallInput::Json(Json::Blob(blob)) = &proposed.input
@@ -76,11 +78,13 @@ pub async fn inline_blobs(record: &mut Record, blobs: &Blobs) {
         proposed.input = CallInput::Json(Json::Inline(raw));
         return;
     }
+    let mut room = 2 * WIRE_INLINE_LIMIT;
     for body in bodies(record) {
         if let Body::Blob { blob, size, .. } = body
-            && *size <= WIRE_INLINE_LIMIT
+            && *size <= WIRE_INLINE_LIMIT.min(room)
             && let Some(text) = load(blobs, *blob, WIRE_INLINE_LIMIT).await
         {
+            room -= *size;
             *body = Body::Inline(text);
         }
     }

@@ -8,7 +8,7 @@ use super::command::Caller;
 use super::error::SessionError;
 use super::flight::Flight;
 use super::project::waiting_for;
-use super::record::{CommandRun, InboxAdded, InboxWithdrawn, Record, TitleChanged, TurnStopping};
+use super::record::{CommandRun, InboxAdded, InboxWithdrawn, Part, Record, TitleChanged, TurnStopping};
 use super::state::Fate;
 use crate::ids::{Digest, digest_of};
 
@@ -31,7 +31,13 @@ impl Session {
         mut params: PromptParams,
         caller: &Caller,
     ) -> Result<PromptResult, SessionError> {
-        let digest = params_digest(&params);
+        let weight = params.content.iter().map(content_weight).sum();
+        let (params_back, digest) = super::offload(weight, move || {
+            let digest = params_digest(&params);
+            (params, digest)
+        })
+        .await;
+        params = params_back;
         let prompt_id = params.prompt_id.unwrap_or_else(TurnId::generate);
         if let Some(known) = self.state.prompts.get(&prompt_id) {
             if known.params != digest {
@@ -60,7 +66,8 @@ impl Session {
         if self.state.inbox.len() >= MAX_WAITING {
             return Err(SessionError::Overloaded);
         }
-        let content = self.snapshot_files(params.content).await?;
+        let naming = params.mode.map(|_| super::turn::prompt_text(&params.content));
+        let content = self.parts(params.content).await?;
 
         // A person's prompt lets a held inbox go, oldest entry first; anyone else's waits behind it.
         let held = self.state.inbox_held && caller.origin() != agentd_protocol::session::Origin::Client;
@@ -83,11 +90,7 @@ impl Session {
         let mode = params.mode.filter(|mode| *mode != self.state.mode);
         let mut records = vec![Record::from(entry)];
         if let Some(mode) = mode {
-            let preview = super::turn::prompt_text(match &records[0] {
-                Record::InboxAdded(added) => &added.content,
-                _ => &[],
-            });
-            self.naming = Some(preview);
+            self.naming = naming;
             let changed = self.mode_records(mode, caller).await;
             self.naming = None;
             let mut changed = changed?;
@@ -128,11 +131,14 @@ impl Session {
         Ok(PromptResult { turn_id: prompt_id, queued: false, waiting_for: None })
     }
 
-    /// Files named by a prompt are read at this moment, so that a replay never reads other content.
-    async fn snapshot_files(&self, content: Vec<Content>) -> Result<Vec<Content>, SessionError> {
-        let mut out = Vec::with_capacity(content.len());
+    /// A prompt as it is journaled. Files named by it are read at this moment, so that a replay never reads other content.
+    async fn parts(&self, content: Vec<Content>) -> Result<Vec<Part>, SessionError> {
+        let mut parts = Vec::with_capacity(content.len());
         for part in content {
-            out.push(match part {
+            parts.push(match part {
+                Content::Text { text } => Part::Text { text: self.body(text).await? },
+                Content::Resource { uri, text } => Part::Resource { uri, text: self.body(text).await? },
+                Content::Image { .. } => return Err(SessionError::Unsupported { field: "content.image" }),
                 Content::File { path } => {
                     let cwd = self.state.created.cwd.clone();
                     let home = self.deps.home.clone();
@@ -152,12 +158,11 @@ impl Session {
                     })
                     .await
                     .map_err(|why| SessionError::invalid("content", format!("{path}: {why}")))?;
-                    Content::Resource { uri: path, text }
+                    Part::Resource { uri: path, text: self.body(text).await? }
                 }
-                other => other,
             });
         }
-        Ok(out)
+        Ok(parts)
     }
 
     pub(super) async fn interrupt(
@@ -207,6 +212,14 @@ impl Session {
             return Err(SessionError::invalid("title", "a title has 1 to 200 characters"));
         }
         self.commit(vec![TitleChanged { title }.into()]).await
+    }
+}
+
+fn content_weight(part: &Content) -> usize {
+    match part {
+        Content::Text { text } | Content::Resource { text, .. } => text.len(),
+        Content::Image { data, .. } => data.len(),
+        Content::File { path } => path.len(),
     }
 }
 

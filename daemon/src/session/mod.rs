@@ -35,6 +35,17 @@ pub use actor::{Ended, Session, Watcher, deleted_event, guarded};
 pub use error::SessionError;
 pub use load::{Loaded, load};
 
+/// Bytes that may be read through, written out or hashed on a thread of the runtime.
+const LIGHT: usize = 256 * 1024;
+
+/// Works on about `bytes` of data: at once if that is little, else away from the runtime's threads.
+///
+/// # Panics
+/// If `work` does.
+pub async fn offload<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+    if bytes <= LIGHT { work() } else { blocking(work).await }
+}
+
 /// Runs what may block away from the runtime's threads.
 ///
 /// # Panics

@@ -120,7 +120,7 @@ impl Session {
                 if self.put_blob(content.clone().into_bytes()).await? != revision {
                     return Ok(None);
                 }
-                let diff = self.body(plan::diff(&before, &content).unwrap_or_default()).await?;
+                let diff = self.body(diff(before, content.clone()).await.unwrap_or_default()).await?;
                 let record = PlanWritten { revision, by: PlanAuthor::Outside, diff }.into();
                 let known = PlanNow::known(plan.path, content, revision);
                 Ok(Some(PlanNow { records: vec![record], from_outside: true, ..known }))
@@ -424,7 +424,7 @@ impl Session {
             }
         };
         let outside = now.from_outside;
-        let diff = plan::diff(&now.content, &edited).unwrap_or_default();
+        let diff = diff(now.content, edited.clone()).await.unwrap_or_default();
         let revision = self.put_blob(edited.clone().into_bytes()).await?;
         let mut records = now.records;
         if revision != now.revision {
@@ -505,6 +505,11 @@ impl Session {
         self.commit(records).await?;
         Ok(content)
     }
+}
+
+/// What changed between two revisions. Absent when nothing did.
+pub(super) async fn diff(before: String, after: String) -> Option<String> {
+    super::offload(before.len() + after.len(), move || plan::diff(&before, &after)).await
 }
 
 fn plan_error(error: PlanError) -> SessionError {

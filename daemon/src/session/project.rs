@@ -10,7 +10,7 @@ use agentd_protocol::session::{
 use agentd_protocol::{Event, Seq, Timestamp, TurnId};
 use serde_json::{Value, json};
 
-use super::record::{AfterFailure, Body, CallInput, Json, Record, ReplyEnd, Source};
+use super::record::{AfterFailure, Body, CallInput, Json, Part, Record, ReplyEnd, Source};
 use super::state::{CallState, Plan, SessionState};
 use super::step::{Step, next_step};
 use crate::ids::SessionId;
@@ -69,8 +69,7 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
             EventBody::PlanRecovered { from: recovered.from.clone(), revision: recovered.revision }
         }
         Record::InboxAdded(added) => {
-            let content =
-                added.content.iter().map(|part| serde_json::to_value(part).unwrap_or(Value::Null)).collect();
+            let content = added.content.iter().map(part_value).collect();
             let body = EventBody::PromptAccepted {
                 prompt_id: added.prompt_id,
                 content,
@@ -181,6 +180,13 @@ fn text_of(body: &Body) -> Text {
             head: Some(head.clone()),
             tail: Some(tail.clone()),
         }),
+    }
+}
+
+fn part_value(part: &Part) -> Value {
+    match part {
+        Part::Text { text } => json!({ "type": "text", "text": text_of(text) }),
+        Part::Resource { uri, text } => json!({ "type": "resource", "uri": uri, "text": text_of(text) }),
     }
 }
 

@@ -11,7 +11,7 @@ use agentd_protocol::event::{ResetReason, Resolution, ToolKind, ToolStatus};
 use agentd_protocol::mode::Mode;
 use agentd_protocol::permission::{Confinement, Decision};
 use agentd_protocol::plan::PlanAuthor;
-use agentd_protocol::session::{At, Content, ModelInfo, Origin};
+use agentd_protocol::session::{At, ModelInfo, Origin};
 use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::{Denial, Outcome, Usage};
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,17 @@ pub const INLINE_LIMIT: usize = 32 * 1024;
 pub enum Body {
     Inline(String),
     Blob { blob: Digest, size: u64, head: String, tail: String },
+}
+
+impl Body {
+    /// The text, or of a blob its first characters.
+    #[must_use]
+    pub fn start(&self) -> &str {
+        match self {
+            Body::Inline(text) => text,
+            Body::Blob { head, .. } => head,
+        }
+    }
 }
 
 /// JSON of any length: inline while short, else a blob of the session.
@@ -276,13 +287,36 @@ pub struct InboxAdded {
     pub prompt_id: TurnId,
     pub origin: Origin,
     pub at_point: At,
-    pub content: Vec<Content>,
+    pub content: Vec<Part>,
     pub by: By,
     /// Digest of the parameters: the same id with the same parameters is the same prompt.
     pub params: Digest,
     pub queued: bool,
     /// When the prompt arrived.
     pub queued_at: Timestamp,
+}
+
+/// A part of a prompt as it came; a file that it named is a resource, read when the prompt arrived.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum Part {
+    Text { text: Body },
+    Resource { uri: String, text: Body },
+}
+
+impl Part {
+    #[must_use]
+    pub fn text(&self) -> &Body {
+        match self {
+            Part::Text { text } | Part::Resource { text, .. } => text,
+        }
+    }
+
+    pub fn text_mut(&mut self) -> &mut Body {
+        match self {
+            Part::Text { text } | Part::Resource { text, .. } => text,
+        }
+    }
 }
 
 /// An entry leaves the inbox and joins a turn: its own, or the running one that it steers.

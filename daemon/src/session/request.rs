@@ -118,7 +118,7 @@ impl Session {
                     Some(Json::Blob(blob)) => self.blob_text(blob).await?,
                     None => return Err(super::commit::storage("an answer has no message".into())),
                 };
-                serde_json::from_str(&text).map_err(|error| {
+                super::offload(text.len(), move || serde_json::from_str(&text)).await.map_err(|error| {
                     super::commit::storage(format!("an answer cannot be read back: {error}"))
                 })
             }

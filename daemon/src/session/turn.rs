@@ -14,8 +14,8 @@ use super::actor::Session;
 use super::error::SessionError;
 use super::flight::Flight;
 use super::record::{
-    AfterFailure, CallFinished, CallInput, CallProposed, ContextAdded, InboxTaken, Record, Replied, ReplyEnd,
-    SampleFailed, SampleStarted, Source, TurnFinished, TurnStarted,
+    AfterFailure, CallFinished, CallInput, CallProposed, ContextAdded, InboxTaken, Part, Record, Replied,
+    ReplyEnd, SampleFailed, SampleStarted, Source, TurnFinished, TurnStarted,
 };
 use super::state::{CallState, Phase};
 use super::step::Ending;
@@ -28,6 +28,9 @@ const MAX_ATTEMPTS: u32 = 6;
 /// The first pause before asking again; it doubles up to [`MAX_BACKOFF`] when the provider names none.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(32);
+
+/// What stands between the parts of a prompt.
+const BETWEEN_PARTS: &str = "\n\n";
 
 /// Why a text being written is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +62,14 @@ impl Session {
         let Record::InboxAdded(added) = self.record_at(entry.place).await? else {
             return Err(super::commit::storage("a prompt cannot be read back".into()));
         };
-        let text = prompt_text(&added.content);
+        let mut texts = Vec::with_capacity(added.content.len());
+        for part in added.content {
+            texts.push(match part {
+                Part::Text { text } => self.body_text(text).await?,
+                Part::Resource { uri, text } => resource_text(&uri, &self.body_text(text).await?),
+            });
+        }
+        let text = texts.join(BETWEEN_PARTS);
         Ok(ContextAdded {
             message_id: MessageId::generate(self.state.id()),
             source: Source::Prompt,
@@ -152,8 +162,14 @@ impl Session {
     }
 
     async fn replied(&mut self, message_id: MessageId, reply: Reply) -> Result<(), SessionError> {
-        let message = reply.message();
-        let message = serde_json::value::to_raw_value(&message)
+        let plan = self.own_plan_file();
+        let (reply, titles, message) = super::offload(reply.raw.body.get().len(), move || {
+            let titles: Vec<_> = reply.calls.iter().map(|call| title_of(call, plan.as_deref())).collect();
+            let message = serde_json::value::to_raw_value(&reply.message());
+            (reply, titles, message)
+        })
+        .await;
+        let message = message
             .map_err(|error| super::commit::storage(format!("an answer cannot be written down: {error}")))?;
         let thinking = match reply.thinking.is_empty() {
             true => None,
@@ -169,30 +185,32 @@ impl Session {
             end: ReplyEnd::Model(reply.stop),
         })];
         let mut results = Vec::new();
-        for call in reply.calls {
+        for (call, title) in reply.calls.into_iter().zip(titles) {
             let call_id = CallId::generate(self.state.id());
             if cut {
                 // Arguments that were cut may parse and mean something else.
                 results.push(self.error_result(&call_id, "call.cut", context::CALL_CUT).await?);
             }
-            records.push(self.proposed(call_id, call).await?);
+            records.push(self.proposed(call_id, call, title).await?);
         }
         records.extend(results);
         self.commit(records).await
     }
 
-    async fn proposed(&self, call_id: CallId, call: ProposedCall) -> Result<Record, SessionError> {
+    async fn proposed(
+        &self,
+        call_id: CallId,
+        call: ProposedCall,
+        title: String,
+    ) -> Result<Record, SessionError> {
         let tool = self.deps.tools.find(&call.name);
         let kind = tool.as_ref().map_or(agentd_protocol::event::ToolKind::Other, |tool| tool.kind());
         let read_only =
             matches!(kind, agentd_protocol::event::ToolKind::Read | agentd_protocol::event::ToolKind::Search);
-        let (title, input) = match call.arguments {
-            Arguments::Object(raw) => {
-                let title = title_of(&call.name, &raw, self.own_plan_file().as_deref());
-                (title, CallInput::Json(self.json(raw).await?))
-            }
+        let input = match call.arguments {
+            Arguments::Object(raw) => CallInput::Json(self.json(raw).await?),
             Arguments::Malformed { text, problem } => {
-                (call.name.clone(), CallInput::Malformed { problem, text: self.body(text).await? })
+                CallInput::Malformed { problem, text: self.body(text).await? }
             }
         };
         Ok(CallProposed { call_id, provider_id: call.id, tool: call.name, kind, title, input, read_only }
@@ -329,7 +347,8 @@ fn backoff(attempt: u32) -> Duration {
 
 /// A line for people before anything of the call is known to be right. `plan`: the session's own plan file, which has a
 /// shorter name.
-fn title_of(tool: &str, arguments: &serde_json::value::RawValue, plan: Option<&Path>) -> String {
+fn title_of(call: &ProposedCall, plan: Option<&Path>) -> String {
+    let Arguments::Object(arguments) = &call.arguments else { return call.name.clone() };
     // Only what the line needs is read of arguments that may be large.
     #[derive(Default, serde::Deserialize)]
     #[serde(default)]
@@ -347,7 +366,7 @@ fn title_of(tool: &str, arguments: &serde_json::value::RawValue, plan: Option<&P
             detail.unwrap_or_default().lines().next().unwrap_or_default().chars().take(160).collect()
         }
     };
-    let verb = match tool {
+    let verb = match call.name.as_str() {
         "read_file" => "read",
         "write_file" => "write",
         "edit_file" => "edit",
@@ -369,8 +388,12 @@ pub(super) fn prompt_text(content: &[Content]) -> String {
             Content::Text { text } => text.clone(),
             Content::Image { .. } => "[image]".into(),
             Content::File { path } => format!("[file {path}]"),
-            Content::Resource { uri, text } => format!("[{uri}]\n{text}"),
+            Content::Resource { uri, text } => resource_text(uri, text),
         })
         .collect::<Vec<_>>()
-        .join("\n\n")
+        .join(BETWEEN_PARTS)
+}
+
+fn resource_text(uri: &str, text: &str) -> String {
+    format!("[{uri}]\n{text}")
 }

@@ -164,3 +164,28 @@ async fn a_shutdown_cuts_the_model_and_the_next_start_asks_it_again() {
     let requests = home.requests().await;
     assert_eq!(requests[0]["messages"], requests[1]["messages"], "the model does not see the half");
 }
+
+#[tokio::test]
+async fn a_long_prompt_lies_in_a_blob_and_is_asked_whole() {
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Default).await;
+    let mut listener = home.listen(id).await;
+    // One that fits into an event, and one that does not.
+    for (kib, inline) in [(100, true), (600, false)] {
+        let text = format!("{}END{kib}", "long words ".repeat(kib * 1024 / 11));
+        let turn = home.prompt(id, &text).await.turn_id;
+        let accepted = listener.next("promptAccepted").await;
+        let content = &accepted["content"][0];
+        assert_eq!(content["type"], "text");
+        match inline {
+            true => assert_eq!(content["text"], json!(text)),
+            false => assert_eq!(content["text"]["size"], text.len()),
+        }
+        home.wait(id, turn).await;
+        let request = home.requests().await.pop().unwrap();
+        assert!(request["messages"].to_string().contains(&format!("END{kib}")));
+    }
+    let journal = std::fs::read_to_string(home.paths.session_dir(id).join("journal.jsonl")).unwrap();
+    let longest = journal.lines().map(str::len).max().unwrap();
+    assert!(longest < 32 * 1024, "{longest} bytes in one line");
+}

@@ -15,7 +15,7 @@ use agentd_protocol::approval::{Approval, By, ChoiceId, PlanSubject, Question, T
 use agentd_protocol::event::{ResetReason, Resolution, ToolKind, ToolStatus};
 use agentd_protocol::permission::Decision;
 use agentd_protocol::plan::PlanAuthor;
-use agentd_protocol::session::{At, Content, ModelInfo, Origin};
+use agentd_protocol::session::{At, ModelInfo, Origin};
 use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::{Outcome, Usage};
 
@@ -81,7 +81,7 @@ impl Cast {
             prompt_id: self.turns[turn],
             origin: Origin::Client,
             at_point,
-            content: vec![Content::Text { text: "go".into() }],
+            content: vec![Part::Text { text: Body::Inline("go".into()) }],
             by: by(),
             params: digest_of(b"p"),
             queued: false,
