@@ -13,13 +13,16 @@ use super::index::Index;
 use super::lines::{Lines, Text};
 use super::scan::scan;
 use super::storage::{Layer, Storage};
-use super::{Commit, Damage, FILE_NAME, JournalError, TornTail};
+use super::{Commit, Damage, FILE_NAME, JournalError, Mark, TornTail};
 
 /// Prefix of a folder that is being removed. No session's id begins with a dot.
 const REMOVED: &str = ".removed-";
 
 /// The folder of a session's blobs, inside its own.
 pub(super) const BLOBS: &str = "blobs";
+
+/// What a session keeps beside its journal, to load faster.
+const CHECKPOINT: &str = "state.json";
 
 /// How much of a journal's end is read to find its last commit.
 const END: u64 = 64 << 10;
@@ -96,17 +99,54 @@ pub(super) fn create(layer: &dyn Layer, dir: &Path) -> Result<JournalFile, Journ
     Ok(JournalFile::new(path, file, storage, Index::new(), 0, None))
 }
 
-pub(super) fn open(
-    layer: &dyn Layer,
+/// A journal's file, opened and not read yet.
+pub(super) struct Opening {
+    path: PathBuf,
+    file: Arc<File>,
+    storage: Box<dyn Storage>,
+    size: u64,
+    read_only: Option<String>,
+}
+
+impl Opening {
+    pub(super) fn new(layer: &dyn Layer, dir: &Path) -> Result<Self, JournalError> {
+        let path = dir.join(FILE_NAME);
+        let (file, read_only) = open_file(dir, &path)?;
+        let file = Arc::new(file);
+        let storage = layer.wrap(Arc::clone(&file), &path);
+        let size = storage.facts().doing("look at", &path)?.len;
+        Ok(Self { path, file, storage, size, read_only })
+    }
+
+    pub(super) fn fits(&self, mark: &Mark) -> bool {
+        mark.fits(&self.file, self.size)
+    }
+}
+
+/// What a session has to begin with when its journal is opened.
+pub struct Beginning<'a> {
+    /// What was kept beside the journal. It may be anything.
+    pub kept: Option<Vec<u8>>,
+    pub(super) opening: &'a Opening,
+}
+
+impl Beginning<'_> {
+    /// Whether the journal begins with what this mark was made of.
+    #[must_use]
+    pub fn fits(&self, mark: &Mark) -> bool {
+        self.opening.fits(mark)
+    }
+}
+
+/// Reads what comes after `from`, and makes the end fit to be appended to.
+pub(super) fn read(
+    opening: Opening,
     dir: &Path,
+    from: Index,
     each: &mut dyn FnMut(Commit),
 ) -> Result<(JournalFile, Damage), JournalError> {
-    let path = dir.join(FILE_NAME);
-    let (file, mut read_only) = open_file(dir, &path)?;
-    let file = Arc::new(file);
-    let storage = layer.wrap(Arc::clone(&file), &path);
-    let size = storage.facts().doing("look at", &path)?.len;
-    let scan = scan(&file, size, each).doing("read", &path)?;
+    let Opening { path, file, storage, size, mut read_only } = opening;
+    let scan = scan(&file, size, from, each).doing("read", &path)?;
 
     if let Some(version) = scan.newer {
         read_only = Some(format!(
@@ -132,6 +172,41 @@ pub(super) fn open(
     let damage =
         Damage { torn, bad_lines: scan.bad_lines, missing: scan.missing, read_only: read_only.clone() };
     Ok((JournalFile::new(path, file, storage, scan.index, synced, read_only), damage))
+}
+
+/// Replaces the checkpoint. Not synced: it is checked when it is read, and can be made again.
+pub(super) fn keep_beside(dir: &Path, content: &[u8]) -> Result<(), JournalError> {
+    use std::io::Write as _;
+    let path = dir.join(CHECKPOINT);
+    let temporary = dir.join(format!(".{CHECKPOINT}.tmp"));
+    // Left by a crash, and nobody's.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).doing("write", &temporary);
+        }
+        _ => {}
+    }
+    let written = new_file(&temporary)
+        .and_then(|mut file| file.write_all(content))
+        .and_then(|()| fs::rename(&temporary, &path));
+    if written.is_err() {
+        // Frees the space, if that was the reason; a failure here changes nothing.
+        let _ = fs::remove_file(&temporary);
+    }
+    written.doing("write", &path)
+}
+
+/// The checkpoint, if there is one of at most `limit` bytes. Anything in its place that cannot be read is as good as none.
+pub(super) fn kept_beside(dir: &Path, limit: u64) -> Option<Vec<u8>> {
+    // A pipe in its place must not make the start wait for a writer.
+    let flags = NO_FOLLOW | rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(dir.join(CHECKPOINT)).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut content = Vec::new();
+    file.take(limit + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= limit).then_some(content)
 }
 
 /// Opens the file for writing, or where that is forbidden for reading, with the reason.

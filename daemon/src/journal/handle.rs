@@ -15,7 +15,8 @@ use super::frame::{self, Decoded};
 use super::lines::{Lines, Text};
 use super::service::{Job, blocking};
 use super::{
-    AppendError, AppendFailure, Appended, Changed, Commit, Durability, JournalError, MAX_LINE, RecordRef,
+    AppendError, AppendFailure, Appended, Changed, Commit, Durability, JournalError, MAX_LINE, Mark,
+    RecordRef,
 };
 use crate::ids::Seq;
 
@@ -57,6 +58,22 @@ impl Journal {
     #[must_use]
     pub fn blobs(&self) -> &Blobs {
         &self.blobs
+    }
+
+    /// Bytes of acknowledged commits.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.file.index.lock().len
+    }
+
+    /// How far the journal has come. Absent while it is empty.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub async fn mark(&self) -> Result<Option<Mark>, JournalError> {
+        let file = Arc::clone(&self.file);
+        let read = move || Mark::of(file.index.lock().clone(), &file.reader).doing("read", &file.path);
+        blocking(read).await?
     }
 
     /// Adds one commit; `expected` must be [`Journal::next_seq`]. With [`Durability::Synced`] it, and all commits

@@ -3,6 +3,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use super::{BadLine, Place};
 use crate::ids::Seq;
 
@@ -13,21 +15,35 @@ const SPACING: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct SharedIndex(Mutex<Index>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Index {
     /// The number that the next record gets.
     pub(super) next: Seq,
     /// Bytes that are acknowledged; nothing after them is read.
     pub(super) len: u64,
+    /// Lines in them, bad ones included.
+    pub(super) lines: u64,
+    /// The newest commit.
+    pub(super) last: Option<Place>,
     /// Rising in both.
     points: Vec<(Seq, u64)>,
     /// Sorted, apart; set once, when the journal is opened.
     bad: Vec<BadLine>,
+    /// Numbers that no commit carries; set once, when the journal is opened.
+    pub(super) missing: Vec<(Seq, Seq)>,
 }
 
 impl Index {
     pub(super) fn new() -> Self {
-        Self { next: Seq(1), len: 0, points: Vec::new(), bad: Vec::new() }
+        Self {
+            next: Seq(1),
+            len: 0,
+            lines: 0,
+            last: None,
+            points: Vec::new(),
+            bad: Vec::new(),
+            missing: Vec::new(),
+        }
     }
 
     /// A commit is in the file.
@@ -38,10 +54,16 @@ impl Index {
         }
         self.next = Seq(last.0 + 1);
         self.len = place.offset + u64::from(place.len);
+        self.lines += 1;
+        self.last = Some(place);
     }
 
     pub(super) fn set_bad(&mut self, bad: Vec<BadLine>) {
         self.bad = bad;
+    }
+
+    pub(super) fn bad(&self) -> &[BadLine] {
+        &self.bad
     }
 
     /// Where to begin reading for the commit that holds `seq`.

@@ -15,6 +15,7 @@ mod frame;
 mod handle;
 mod index;
 mod lines;
+mod mark;
 mod scan;
 mod service;
 mod storage;
@@ -31,9 +32,10 @@ use crate::ids::Seq;
 
 pub use blobs::{BlobError, BlobPart, Blobs};
 pub use error::{AppendError, AppendFailure, Changed, JournalError};
-pub use folder::Ends;
+pub use folder::{Beginning, Ends};
 pub use frame::MAX_LINE;
 pub use handle::{Journal, JournalReader};
+pub use mark::Mark;
 pub use service::JournalService;
 
 /// The name of a journal inside its session's folder.
@@ -143,7 +145,7 @@ pub struct TornTail {
 }
 
 /// One or several neighbouring lines that are no commits, or commits whose numbers go back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadLine {
     pub offset: u64,
     /// Bytes.

@@ -24,10 +24,10 @@ pub(super) struct Scan {
     pub(super) newer: Option<u64>,
 }
 
-/// Hands every commit to `each`, in order.
-pub(super) fn scan(file: &File, len: u64, each: &mut dyn FnMut(Commit)) -> io::Result<Scan> {
-    let mut scanner = Scanner::new(each);
-    let mut lines = Lines::new(file, 0, len);
+/// Hands every commit after `from` to `each`, in order. `from`: what is known of the beginning, empty for all of it.
+pub(super) fn scan(file: &File, len: u64, from: Index, each: &mut dyn FnMut(Commit)) -> io::Result<Scan> {
+    let mut lines = Lines::new(file, from.len, len);
+    let mut scanner = Scanner::new(from, each);
     while let Some(line) = lines.next()? {
         scanner.line(&line);
     }
@@ -48,10 +48,11 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    fn new(each: &'a mut dyn FnMut(Commit)) -> Self {
-        let scan =
-            Scan { index: Index::new(), bad_lines: Vec::new(), missing: Vec::new(), torn: 0, newer: None };
-        Self { each, scan, number: 0, end: 0, unreadable: None, jump: None }
+    fn new(from: Index, each: &'a mut dyn FnMut(Commit)) -> Self {
+        let (number, end) = (from.lines, from.len);
+        let (bad_lines, missing) = (from.bad().to_vec(), from.missing.clone());
+        let scan = Scan { index: from, bad_lines, missing, torn: 0, newer: None };
+        Self { each, scan, number, end, unreadable: None, jump: None }
     }
 
     fn line(&mut self, line: &Line<'_>) {
@@ -126,10 +127,13 @@ impl<'a> Scanner<'a> {
         if let Some((jump, _)) = self.jump.take() {
             self.accept(jump);
         }
-        let torn = self.unreadable.take().map_or(0, |line| line.len);
+        let unfinished = self.unreadable.take();
+        let torn = unfinished.as_ref().map_or(0, |line| line.len);
         let mut scan = self.scan;
         scan.torn = torn;
         scan.index.len = self.end - torn;
+        scan.index.lines = self.number - u64::from(unfinished.is_some());
+        scan.index.missing.clone_from(&scan.missing);
         scan.bad_lines.sort_by_key(|line| line.offset);
         scan.index.set_bad(scan.bad_lines.clone());
         scan

@@ -14,10 +14,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::blobs::Blobs;
 use super::file::JournalFile;
-use super::folder::{self, Ends};
+use super::folder::{self, Beginning, Ends};
 use super::handle::Journal;
+use super::index::Index;
 use super::storage::{Disk, Layer};
-use super::{AppendError, Appended, Commit, Damage, Durability, JournalError, Opened};
+use super::{AppendError, Appended, Commit, Damage, Durability, JournalError, Mark, Opened};
 use crate::ids::Seq;
 
 const COMMIT_THREADS: usize = 2;
@@ -27,6 +28,9 @@ const COMMIT_QUEUE: usize = 256;
 
 /// Pieces of other work that wait. When full, callers wait.
 const WORK_QUEUE: usize = 64;
+
+/// Bytes of what is kept beside a journal; more is not read.
+const MAX_KEPT: u64 = 64 << 20;
 
 /// Jobs of one round: commits are written, then synced file by file, so this bounds how long the first one waits.
 const ROUND: usize = 64;
@@ -124,21 +128,53 @@ impl JournalService {
         self: &Arc<Self>,
         dir: impl Into<PathBuf>,
         state: S,
-        mut fold: F,
+        fold: F,
     ) -> Result<(Journal, Damage, S), JournalError>
     where
         S: Send + 'static,
         F: FnMut(&mut S, Commit) + Send + 'static,
     {
+        self.open_from(dir, move |_| (None, state), fold).await
+    }
+
+    /// As [`JournalService::open_each`], and need not begin at the start: `begin` says after which mark, which has to fit,
+    /// and with which state.
+    ///
+    /// # Errors
+    /// As [`JournalService::open_each`].
+    pub async fn open_from<S, B, F>(
+        self: &Arc<Self>,
+        dir: impl Into<PathBuf>,
+        begin: B,
+        mut fold: F,
+    ) -> Result<(Journal, Damage, S), JournalError>
+    where
+        S: Send + 'static,
+        B: FnOnce(Beginning<'_>) -> (Option<Mark>, S) + Send + 'static,
+        F: FnMut(&mut S, Commit) + Send + 'static,
+    {
         let dir = dir.into();
         let layer = Arc::clone(&self.layer);
         let (dir, file, damage, state) = blocking(move || {
-            let mut state = state;
+            let opening = folder::Opening::new(layer.as_ref(), &dir)?;
+            let kept = folder::kept_beside(&dir, MAX_KEPT);
+            let (mark, mut state) = begin(Beginning { kept, opening: &opening });
+            let from = mark.map_or_else(Index::new, |mark| mark.index);
             let mut each = |commit| fold(&mut state, commit);
-            folder::open(layer.as_ref(), &dir, &mut each).map(|(file, damage)| (dir, file, damage, state))
+            let (file, damage) = folder::read(opening, &dir, from, &mut each)?;
+            Ok::<_, JournalError>((dir, file, damage, state))
         })
         .await??;
         Ok((self.journal(&dir, file), damage, state))
+    }
+
+    /// Keeps something beside a journal that can be made again from it. A crash may lose it, or leave the one before.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub async fn keep_beside(&self, dir: impl Into<PathBuf>, content: Vec<u8>) -> Result<(), JournalError> {
+        let dir = dir.into();
+        self.work(move || folder::keep_beside(&dir, &content)).await?
     }
 
     fn journal(self: &Arc<Self>, dir: &Path, file: JournalFile) -> Journal {

@@ -15,7 +15,7 @@ use crate::session::command::Command;
 use crate::session::error::Changed;
 use crate::session::feed::Feed;
 use crate::session::state::SessionState;
-use crate::session::{Ended, Session, SessionError, Watcher, create, guarded, load};
+use crate::session::{Ended, Loading, Session, SessionError, Watcher, create, guarded, load};
 
 /// Commands that may wait for one session. A full mailbox answers "try again".
 const MAILBOX: usize = 256;
@@ -237,18 +237,19 @@ impl Drop for Reservation {
 async fn bring_up(registry: &Arc<Registry>, entry: &Entry, start: Start) -> Result<Session, SessionError> {
     let deps = Arc::clone(&registry.deps);
     let watcher: Arc<dyn Watcher> = Arc::clone(registry) as Arc<dyn Watcher>;
-    let (state, journal, notices, fresh) = match start {
-        Start::Fresh(parts) => (parts.0, parts.1, Vec::new(), true),
+    let (state, journal, notices, loading) = match start {
+        Start::Fresh(parts) => (parts.0, parts.1, Vec::new(), Loading::Fresh),
         Start::Load => {
             let loaded = load(&deps, entry.id).await?;
-            (loaded.state, loaded.journal, loaded.notices, false)
+            let loading = Loading::Journal { kept: loaded.kept };
+            (loaded.state, loaded.journal, loaded.notices, loading)
         }
     };
     let env = create::environment_for_processes(&deps, entry.id).await?;
     for notice in notices {
         entry.feed.notice("journal", &notice, entry.id);
     }
-    let mut session = Session::new(state, journal, deps, Arc::clone(&entry.feed), watcher, env, !fresh);
+    let mut session = Session::new(state, journal, deps, Arc::clone(&entry.feed), watcher, env, loading);
     if let Err(error) = session.recover().await {
         tracing::error!(session = %entry.id, %error, "what the last process left open was not closed");
     }

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::checkpoint::Kept;
 use super::command::{Command, Reply, Snapshot};
 use super::deps::Deps;
 use super::error::SessionError;
@@ -67,7 +68,17 @@ pub struct Session {
     /// A step could not be journaled; nothing is tried again before someone says something.
     pub(super) stalled: bool,
     pub(super) marked: bool,
+    pub(super) kept: Kept,
     pub(super) deleted: bool,
+}
+
+/// Where a session's state comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loading {
+    /// It was just made.
+    Fresh,
+    /// From its journal.
+    Journal { kept: Kept },
 }
 
 /// Why a session's task ended.
@@ -98,8 +109,13 @@ impl Session {
         feed: Arc<Feed>,
         watcher: Arc<dyn Watcher>,
         env: Arc<Vec<(String, String)>>,
-        marked: bool,
+        loading: Loading,
     ) -> Self {
+        let (marked, kept) = match loading {
+            Loading::Fresh => (false, Kept::default()),
+            // There may be a marker; taking away one that is not there costs nothing.
+            Loading::Journal { kept } => (true, kept),
+        };
         feed.reset(state.head);
         let reader = journal.reader();
         let session = Self {
@@ -123,6 +139,7 @@ impl Session {
             unrecorded: VecDeque::new(),
             stalled: false,
             marked,
+            kept,
             deleted: false,
         };
         session.row_changed();
@@ -167,6 +184,7 @@ impl Session {
                     self.waiters.retain(|(_, reply)| !reply.is_closed());
                     // Opened anew, a read-only session may have become whole; who waits for it asks again.
                     if self.waiters.is_empty() || self.state.read_only.is_some() {
+                        self.keep_checkpoint().await;
                         return Ended::Idle;
                     }
                 }

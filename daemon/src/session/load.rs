@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use super::checkpoint::Kept;
 use super::commit::storage;
 use super::deps::Deps;
 use super::error::SessionError;
 use super::record::{Parsed, Record};
 use super::state::SessionState;
 use crate::ids::SessionId;
-use crate::journal::{Commit, Damage, Journal};
+use crate::journal::{Beginning, Commit, Damage, Journal};
 
 pub struct Loaded {
     pub state: SessionState,
     pub journal: Journal,
+    /// The checkpoint that it was loaded from.
+    pub kept: Kept,
     /// What people should know about the journal.
     pub notices: Vec<String>,
 }
@@ -21,14 +24,17 @@ pub struct Loaded {
 /// There is no such session, or its journal cannot be opened.
 pub async fn load(deps: &Arc<Deps>, id: SessionId) -> Result<Loaded, SessionError> {
     let dir = deps.paths.session_dir(id);
-    let (journal, damage, fold) = deps
-        .journals
-        .open_each(&dir, Fold::default(), |fold: &mut Fold, commit| fold.add(&commit))
-        .await
-        .map_err(|error| match error {
-            crate::journal::JournalError::Missing { .. } => SessionError::NotFound("session"),
-            error => storage(format!("{:#}", anyhow::Error::new(error))),
-        })?;
+    let begin = |beginning: Beginning<'_>| match super::checkpoint::begin(&beginning) {
+        Some((mark, state, kept)) => (Some(mark), Fold { state: Some(state), kept, ..Fold::default() }),
+        None => (None, Fold::default()),
+    };
+    let (journal, damage, fold) =
+        deps.journals.open_from(&dir, begin, |fold: &mut Fold, commit| fold.add(&commit)).await.map_err(
+            |error| match error {
+                crate::journal::JournalError::Missing { .. } => SessionError::NotFound("session"),
+                error => storage(format!("{:#}", anyhow::Error::new(error))),
+            },
+        )?;
     if fold.state.is_none() && journal.next_seq() == crate::ids::Seq(1) && damage.is_none() {
         // The daemon died before the first commit: nobody was ever told of this session.
         return Err(SessionError::NotFound("session"));
@@ -48,13 +54,14 @@ pub async fn load(deps: &Arc<Deps>, id: SessionId) -> Result<Loaded, SessionErro
     }
     // Numbers that the file has and the fold could not use still count: the next record comes after them.
     state.head = crate::ids::Seq(journal.next_seq().0 - 1);
-    Ok(Loaded { state, journal, notices: notices(&damage) })
+    Ok(Loaded { state, journal, kept: fold.kept, notices: notices(&damage) })
 }
 
 #[derive(Default)]
 struct Fold {
     state: Option<SessionState>,
     unknown_must: Option<String>,
+    kept: Kept,
 }
 
 impl Fold {

@@ -7,6 +7,7 @@ mod answers;
 mod apply;
 pub mod approval;
 mod calls;
+mod checkpoint;
 pub mod command;
 mod commit;
 pub mod create;
@@ -31,7 +32,8 @@ mod tests;
 mod turn;
 mod waiting;
 
-pub use actor::{Ended, Session, Watcher, deleted_event, guarded};
+pub use actor::{Ended, Loading, Session, Watcher, deleted_event, guarded};
+pub use checkpoint::Kept;
 pub use error::SessionError;
 pub use load::{Loaded, load};
 

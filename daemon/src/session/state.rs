@@ -13,6 +13,8 @@ use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::{Denial, Outcome, Usage};
 
 use super::record::{Created, ReplyEnd, Source};
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{ApprovalId, CallId, Digest, MessageId, Seq, SessionId, TurnId};
 use crate::journal::RecordRef;
 
@@ -21,7 +23,7 @@ const MAX_READS: usize = 500;
 /// Answers cut at the length limit in a row before the turn ends.
 pub const MAX_LENGTH_CUTS: u32 = 3;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionState {
     pub created: Arc<Created>,
     pub created_at: Timestamp,
@@ -45,11 +47,12 @@ pub struct SessionState {
     pub usage: Usage,
     pub last_outcome: Option<Outcome>,
     /// Set when the journal holds what this build must not act on.
+    #[serde(skip)]
     pub read_only: Option<String>,
 }
 
 /// The session's plan of the current cycle.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub slug: String,
     pub path: PathBuf,
@@ -70,14 +73,14 @@ pub struct Plan {
 }
 
 /// One message of the context: where to read it, and how it pairs with others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextItem {
     pub seq: Seq,
     pub place: RecordRef,
     pub kind: ContextKind,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContextKind {
     Said(Source),
     Answer,
@@ -88,7 +91,7 @@ pub enum ContextKind {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InboxEntry {
     pub prompt_id: TurnId,
     pub origin: Origin,
@@ -99,14 +102,14 @@ pub struct InboxEntry {
 }
 
 /// What became of a prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompt {
     /// Digest of its parameters.
     pub params: Digest,
     pub fate: Fate,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fate {
     Waiting,
     Taken {
@@ -121,7 +124,7 @@ pub enum Fate {
     Command,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     pub id: TurnId,
     pub origin: Origin,
@@ -141,7 +144,7 @@ pub struct Turn {
 }
 
 /// The program counter of a turn.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Phase {
     /// The model is asked next. `attempt` counts tries for the same answer.
     Ready {
@@ -168,7 +171,7 @@ pub enum Phase {
     },
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     pub id: CallId,
     pub provider_id: String,
@@ -180,7 +183,7 @@ pub struct Call {
     pub state: CallState,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CallState {
     Proposed,
     /// Waits for a person.
@@ -195,13 +198,13 @@ pub enum CallState {
     Finished,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pending {
     pub call: CallId,
     pub approval: Arc<Approval>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settled {
     pub approval_id: ApprovalId,
     pub digest: Digest,
@@ -214,7 +217,7 @@ pub struct Settled {
 }
 
 /// Content hashes of files, newest last, bounded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reads {
     hashes: Arc<HashMap<PathBuf, Digest>>,
     order: VecDeque<PathBuf>,

@@ -77,6 +77,7 @@ impl Session {
         if let Err(error) = self.journal.sync().await {
             tracing::warn!(session = %self.state.id(), %error, "the journal was not synced");
         }
+        self.keep_checkpoint().await;
         for reply in std::mem::take(&mut self.parking) {
             let _ = reply.send(());
         }

@@ -334,6 +334,8 @@ impl Session {
         self.prepared.clear();
         self.stopped_running();
         self.wake_waiters().await;
+        // A daemon that is killed, not unloaded, is to start as fast.
+        self.keep_checkpoint().await;
         Ok(())
     }
 }

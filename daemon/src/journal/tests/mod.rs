@@ -4,6 +4,7 @@ mod blobs;
 mod damage;
 mod failures;
 mod folders;
+mod marks;
 mod reading;
 
 use std::path::{Path, PathBuf};

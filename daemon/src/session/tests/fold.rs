@@ -6,7 +6,7 @@ use super::super::step::{Step, next_step};
 use super::*;
 
 /// Records of every kind in any order, with ids that meet.
-fn records(cast: &Cast, picks: &[(usize, usize, usize)]) -> Vec<Record> {
+pub(super) fn records(cast: &Cast, picks: &[(usize, usize, usize)]) -> Vec<Record> {
     let modes = Mode::ALL;
     let statuses = [ToolStatus::Ok, ToolStatus::Error, ToolStatus::Denied, ToolStatus::Interrupted];
     let stops = [Stop::End, Stop::Length, Stop::Refusal("no".into())];
@@ -36,7 +36,7 @@ fn records(cast: &Cast, picks: &[(usize, usize, usize)]) -> Vec<Record> {
         .collect()
 }
 
-fn picks() -> impl Strategy<Value = Vec<(usize, usize, usize)>> {
+pub(super) fn picks() -> impl Strategy<Value = Vec<(usize, usize, usize)>> {
     prop::collection::vec((0usize..64, 0usize..64, 0usize..64), 0..80)
 }
 

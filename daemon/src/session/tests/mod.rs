@@ -1,6 +1,7 @@
 //! The engine's pure half: records, the fold, the next step, what a restart makes of it, what clients see. No task, no
 //! disk. Sessions that run are tested in `registry::tests`.
 
+mod checkpoint;
 mod fold;
 mod project;
 mod recover;
