@@ -80,6 +80,16 @@ pub enum EventBody {
     ContextReset {
         reason: ResetReason,
     },
+    /// What comes before happened in the session that this one was forked from.
+    SessionForked {
+        from: SessionId,
+        mode: Mode,
+        by: By,
+    },
+    SessionArchived {
+        archived: bool,
+        by: By,
+    },
 
     // turn
     PromptAccepted {
@@ -350,6 +360,8 @@ impl EventBody {
             EventBody::ModeChanged { .. } => "modeChanged",
             EventBody::TitleChanged { .. } => "titleChanged",
             EventBody::ContextReset { .. } => "contextReset",
+            EventBody::SessionForked { .. } => "sessionForked",
+            EventBody::SessionArchived { .. } => "sessionArchived",
             EventBody::PromptAccepted { .. } => "promptAccepted",
             EventBody::PromptWithdrawn { .. } => "promptWithdrawn",
             EventBody::TurnStarted {} => "turnStarted",
@@ -386,6 +398,8 @@ impl EventBody {
         "modeChanged",
         "titleChanged",
         "contextReset",
+        "sessionForked",
+        "sessionArchived",
         "promptAccepted",
         "promptWithdrawn",
         "turnStarted",

@@ -69,6 +69,11 @@ methods! {
     SessionSetTitle = "session/setTitle", session::SetTitleParams => Empty;
     SessionInbox = "session/inbox", session::SessionParams => session::InboxResult;
     SessionWithdraw = "session/withdraw", session::WithdrawParams => Empty;
+    /// Makes an idle session of its own from what this one was.
+    SessionFork = "session/fork", session::ForkParams => session::ForkResult;
+    /// Takes the conversation back to where it was before a turn.
+    SessionRewind = "session/rewind", session::RewindParams => session::RewindResult;
+    SessionArchive = "session/archive", session::ArchiveParams => Empty;
     /// Stops it and removes everything of it.
     SessionDelete = "session/delete", session::SessionParams => Empty;
     TurnWait = "turn/wait", turn::TurnWaitParams => turn::TurnWaitResult;

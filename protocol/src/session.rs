@@ -131,6 +131,13 @@ pub struct State {
     pub waiting_for: Vec<ApprovalId>,
     pub last_outcome: Option<Outcome>,
     pub health: Health,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub archived: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkedFrom>,
+    /// How many turns have been started in its life, those of the session that it was forked from included.
+    #[serde(default)]
+    pub turns: u32,
     pub seq: Seq,
     pub plan: Option<PlanState>,
     pub approvals: Vec<Approval>,
@@ -319,6 +326,89 @@ pub struct SetTitleParams {
     pub title: String,
 }
 
+/// `session/fork`: a new idle session that has lived through the same as this one, up to the last moment at which no call
+/// was open. It works in the same folder, has a copy of the plan of its own, no approvals, no inbox, and the narrower of
+/// the mode that the session has now and the one it had then. Errors: `notFound`, `conflict` (`newSessionId` reused with
+/// other parameters; `atSeq` beyond the head), `refused` (the journal holds what this version cannot read), `storage`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ForkParams {
+    pub session_id: SessionId,
+    /// Nothing after this number is taken along. Default: the head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_seq: Option<Seq>,
+    /// Names the new session; the same id with the same parameters answers the same session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_session_id: Option<SessionId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ForkResult {
+    pub session_id: SessionId,
+    pub handle: String,
+    /// The last number that both sessions have in common.
+    pub at_seq: Seq,
+    pub state: State,
+}
+
+/// `session/rewind`: the model forgets everything from that turn on. What was journaled stays and can be looked at; mode,
+/// plan, approvals and usage stay as they are now. Errors: `notFound` (session, turn), `conflict` while a turn runs or
+/// prompts wait, `refused` (a program), `invalidInput` (`turns`), `unsupported` (`files`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RewindParams {
+    pub session_id: SessionId,
+    /// The first turn that is forgotten. Default: by `turns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_turn: Option<TurnId>,
+    /// How many of the last turns are forgotten. Default: 1. Not with `beforeTurn`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
+    /// Puts files back as they were before that turn, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub files: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RewindResult {
+    /// The first turn that was forgotten.
+    pub before_turn: TurnId,
+    /// How many turns were, that one included.
+    pub turns: u32,
+}
+
+/// `session/archive`: out of the lists, until it is prompted again or taken back. Errors: `notFound`, `conflict` while it
+/// is not idle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ArchiveParams {
+    pub session_id: SessionId,
+    /// Default: true.
+    #[serde(default = "yes")]
+    pub archived: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Where a forked session comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ForkedFrom {
+    pub session_id: SessionId,
+    /// The last number that both have in common.
+    pub seq: Seq,
+}
+
 /// `session/withdraw`: takes back a prompt that waits in the inbox. Errors: `notFound`, also once its turn has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -363,6 +453,8 @@ pub struct ListParams {
     pub text: Option<String>,
     /// Sessions with a parent are left out unless asked for.
     pub children: bool,
+    /// Archived sessions are left out unless asked for.
+    pub archived: bool,
     pub order: Order,
     /// Go on after this session (order `created`).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -400,4 +492,6 @@ pub struct Row {
     pub waiting_for: Vec<ApprovalId>,
     pub last_outcome: Option<Outcome>,
     pub health: Health,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub archived: bool,
 }

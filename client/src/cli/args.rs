@@ -50,6 +50,20 @@ pub(crate) enum Command {
     Attach(AttachArgs),
     /// Lists sessions: what needs you, what works, what is idle
     Ls(LsArgs),
+    /// Makes a session of its own from what this one was
+    #[command(
+        after_long_help = "The fork works in the same folder and waits for its first prompt; the session it comes \
+        from goes on as before.\n\nExamples:\n  agentctl fork\n  agentctl fork api-paging-otter --at 120"
+    )]
+    Fork(ForkArgs),
+    /// Lets the model forget the last turns
+    #[command(
+        after_long_help = "What happened can still be looked at; files, mode and plan stay as they are.\n\n\
+        Examples:\n  agentctl rewind\n  agentctl rewind api-paging-otter --turns 3"
+    )]
+    Rewind(RewindArgs),
+    /// Puts a session away: out of the lists until it is prompted
+    Archive(ArchiveArgs),
     /// Deletes a session and everything of it
     Rm(RmArgs),
     /// Lists every approval that waits for you, oldest first
@@ -164,9 +178,40 @@ pub(crate) struct AttachArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Shows every idle session, not only the newest
+    /// Shows every idle session, not only the newest, and archived ones
     #[arg(long)]
     pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForkArgs {
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// Takes nothing along that came after this event's number
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) at: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RewindArgs {
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// How many of the last turns are forgotten
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "turn",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) turns: u32,
+    /// The first turn that is forgotten, by its number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) turn: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ArchiveArgs {
+    /// A handle, an id or its end, or @
+    pub(crate) id: String,
+    /// Takes it back into the lists
+    #[arg(long)]
+    pub(crate) undo: bool,
 }
 
 #[derive(Debug, Args)]

@@ -90,10 +90,11 @@ fn elsewhere(wanted: Option<&Path>, used: &Path) -> Option<Line> {
     Some(Line::styled(Style::Warn, &text))
 }
 
-/// The newest sessions, children included.
+/// The newest sessions, children and archived ones included.
 pub(crate) async fn rows(client: &Client) -> Result<Vec<Row>, Failure> {
     let params = ListParams {
         children: true,
+        archived: true,
         order: Order::Updated,
         limit: Some(LIST_LIMIT),
         ..ListParams::default()

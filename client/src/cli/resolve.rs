@@ -90,11 +90,16 @@ fn is_suffix(spec: &str) -> bool {
     spec.len() >= MIN_SUFFIX && spec.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
-/// Parentless sessions of the nearest folder that has any, newest first.
+/// Whether a session may be meant without being named.
+fn belongs(row: &Row) -> bool {
+    row.parent.is_none() && !row.archived
+}
+
+/// The sessions of the nearest folder that has any, newest first.
 fn newest_here<'a>(rows: &'a [Row], here: &Here) -> Result<Vec<&'a Row>, Failure> {
     for folder in here.folders() {
         let mut found: Vec<&Row> =
-            rows.iter().filter(|row| row.parent.is_none() && Path::new(&row.cwd) == folder).collect();
+            rows.iter().filter(|row| belongs(row) && Path::new(&row.cwd) == folder).collect();
         if !found.is_empty() {
             found.sort_by_key(|row| std::cmp::Reverse((row.updated_at, row.session_id)));
             return Ok(found);

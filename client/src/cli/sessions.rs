@@ -1,13 +1,15 @@
-//! `ls`, `rm`, `mode`, `plan show`: looking at sessions and changing one thing.
+//! `ls`, `fork`, `rewind`, `archive`, `rm`, `mode`, `plan show`: looking at sessions and changing one thing.
 
-use agentd_protocol::Mode;
 use agentd_protocol::method;
 use agentd_protocol::plan::PlanGetParams;
-use agentd_protocol::session::{ListParams, Order, SessionParams, SetModeParams};
+use agentd_protocol::session::{
+    ArchiveParams, ForkParams, ListParams, Order, RewindParams, SessionParams, SetModeParams,
+};
+use agentd_protocol::{Mode, Seq};
 use std::io::IsTerminal;
 use std::path::Path;
 
-use super::args::{LsArgs, ModeArgs, RmArgs, SessionArg};
+use super::args::{ArchiveArgs, ForkArgs, LsArgs, ModeArgs, RewindArgs, RmArgs, SessionArg};
 use super::context::{self, Context, now};
 use super::exit::{Exit, Failure};
 use super::resolve::Here;
@@ -17,7 +19,7 @@ use crate::render::{Line, Style, line, markdown};
 /// `agentctl ls`.
 pub(crate) async fn ls(context: &Context, args: LsArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let params = ListParams { order: Order::Updated, ..ListParams::default() };
+    let params = ListParams { order: Order::Updated, archived: args.all, ..ListParams::default() };
     let rows = client.call::<method::SessionList>(params).await?.sessions;
     let here = Here::new(Path::new("."))?.cwd.display().to_string();
     let lines = if rows.is_empty() {
@@ -40,6 +42,68 @@ pub(crate) async fn rm(context: &Context, args: RmArgs) -> Result<Exit, Failure>
     run::delete(&client, session_id).await?;
     screen::print(&[Line::from(format!("{handle} is deleted."))])?;
     Ok(Exit::Finished)
+}
+
+/// `agentctl fork`.
+pub(crate) async fn fork(context: &Context, args: ForkArgs) -> Result<Exit, Failure> {
+    let client = context.connect_or_start().await?;
+    let session_id = context::session(context, &client, args.session.id.as_deref()).await?;
+    let params = ForkParams { session_id, at_seq: args.at.map(Seq), new_session_id: None };
+    let made = client.call::<method::SessionFork>(params).await?;
+    let turns = counted(made.state.turns, "turn");
+    screen::print(&[
+        Line::from(format!("{} has {turns} behind it; mode {}.", made.handle, made.state.mode)),
+        Line::from("Next: ").with(Style::Command, &format!("{} send {} \"…\"", context.program, made.handle)),
+    ])?;
+    Ok(Exit::Finished)
+}
+
+/// `agentctl rewind`.
+pub(crate) async fn rewind(context: &Context, args: RewindArgs) -> Result<Exit, Failure> {
+    let client = context.connect_or_start().await?;
+    let session_id = context::session(context, &client, args.session.id.as_deref()).await?;
+    let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
+    let count = match args.turn {
+        None => args.turns,
+        Some(number) if number <= state.turns => state.turns - number + 1,
+        Some(number) => {
+            let has = counted(state.turns, "turn");
+            return Err(Failure::usage(format!("{} has {has}, there is no turn {number}", state.handle)));
+        }
+    };
+    let params = RewindParams { session_id, before_turn: None, turns: Some(count), files: false };
+    let result = client.call::<method::SessionRewind>(params).await?;
+    let what = match result.turns {
+        1 => "the last turn is forgotten".to_owned(),
+        turns => format!("the last {turns} turns are forgotten"),
+    };
+    screen::print(&[Line::from(format!("{}: {what}. Files are as they were.", state.handle))])?;
+    Ok(Exit::Finished)
+}
+
+/// `agentctl archive`.
+pub(crate) async fn archive(context: &Context, args: ArchiveArgs) -> Result<Exit, Failure> {
+    let client = context.connect_or_start().await?;
+    let session_id = context::session(context, &client, Some(&args.id)).await?;
+    client.call::<method::SessionArchive>(ArchiveParams { session_id, archived: !args.undo }).await?;
+    let handle = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state.handle;
+    let lines = match args.undo {
+        true => vec![Line::from(format!("{handle} is in the lists again."))],
+        false => vec![
+            Line::from(format!("{handle} is put away.")),
+            Line::from("To take it back: ")
+                .with(Style::Command, &format!("{} archive --undo {handle}", context.program)),
+        ],
+    };
+    screen::print(&lines)?;
+    Ok(Exit::Finished)
+}
+
+fn counted(count: u32, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
 }
 
 /// `agentctl mode`.

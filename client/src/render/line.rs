@@ -260,6 +260,7 @@ pub(crate) mod tests {
             waiting_for: vec![],
             last_outcome: (activity == Activity::Idle).then_some(Outcome::Finished),
             health: Health::Ok,
+            archived: false,
         }
     }
 
@@ -280,6 +281,9 @@ pub(crate) mod tests {
             waiting_for: vec![],
             last_outcome: None,
             health: Health::Ok,
+            archived: false,
+            forked_from: None,
+            turns: 0,
             seq: Seq(2),
             plan: None,
             approvals: vec![],

@@ -120,6 +120,16 @@ pub fn mode_changed(mode: Mode) -> String {
     note(&format!("A person changed the session's mode. {}", now(mode)))
 }
 
+/// A person took the conversation back to an earlier point.
+#[must_use]
+pub fn rewound(mode: Mode) -> String {
+    note(&format!(
+        "A person took this conversation back to here; what came after is forgotten. Files may have changed since: read them \
+         again before you rely on them. {}",
+        now(mode)
+    ))
+}
+
 /// The session's mode is not enabled any more since the daemon was started anew.
 #[must_use]
 pub fn mode_unavailable(mode: Mode) -> String {

@@ -18,7 +18,7 @@ pub use call::{
 pub use guidance::{
     Approved, PlanCommands, PlanGuidance, Remarks, already_planning, fresh_start, mode_changed,
     mode_unavailable, no_plan_to_leave, plan_approved, plan_guidance, plan_is_empty, plan_left,
-    plan_rejected,
+    plan_rejected, rewound,
 };
 pub use note::{mark_untrusted, note};
 pub use opening::{Environment, Instructions, MAX_INSTRUCTIONS, environment, project_instructions};

@@ -2,9 +2,13 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use agentd_protocol::Timestamp;
+use serde_json::value::RawValue;
 
 use super::error::Doing as _;
 use super::file::JournalFile;
@@ -14,9 +18,13 @@ use super::lines::{Lines, Text};
 use super::scan::scan;
 use super::storage::{Layer, Storage};
 use super::{Commit, Damage, FILE_NAME, JournalError, Mark, TornTail};
+use crate::ids::Seq;
 
 /// Prefix of a folder that is being removed. No session's id begins with a dot.
 const REMOVED: &str = ".removed-";
+
+/// Prefix of a folder that is being made from another session.
+const STAGED: &str = ".staged-";
 
 /// The folder of a session's blobs, inside its own.
 pub(super) const BLOBS: &str = "blobs";
@@ -334,14 +342,80 @@ pub(super) fn remove(dir: &Path) -> Result<(), JournalError> {
     remove_tree(&doomed)
 }
 
-fn remove_tree(dir: &Path) -> Result<(), JournalError> {
+pub(super) fn remove_tree(dir: &Path) -> Result<(), JournalError> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).doing("remove", dir),
         _ => Ok(()),
     }
 }
 
-/// Finishes removals that a crash cut short. Touches nothing else.
+/// A session's folder with the beginning of another one's journal and its blobs, in a place of its own beside `dir` until
+/// it is finished. `first` takes the place of the source's first commit, `rest` are the bytes that follow it.
+pub(super) fn stage(
+    source: &Path,
+    dir: &Path,
+    first: (Timestamp, &[Box<RawValue>]),
+    rest: &Range<u64>,
+) -> Result<PathBuf, JournalError> {
+    use std::io::Write as _;
+    let staged = staged_for(dir)?;
+    // Left by an earlier attempt that was cut short.
+    remove_tree(&staged)?;
+    make_dir(&staged)?;
+    let path = staged.join(FILE_NAME);
+    let mut journal = new_file(&path).doing("make the journal", &path)?;
+    journal.write_all(&frame::encode(Seq(1), first.0, first.1)).doing("write", &path)?;
+    let from = source.join(FILE_NAME);
+    let mut original =
+        OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(&from).doing("open", &from)?;
+    original.seek(SeekFrom::Start(rest.start)).doing("read", &from)?;
+    let wanted = rest.end.saturating_sub(rest.start);
+    let copied = io::copy(&mut original.take(wanted), &mut journal).doing("copy", &from)?;
+    if copied != wanted {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof)).doing("copy", &from);
+    }
+    journal.sync_all().doing("sync", &path)?;
+
+    let blobs = staged.join(BLOBS);
+    new_dir(&blobs).doing("make the folder", &blobs)?;
+    let from = source.join(BLOBS);
+    let entries = match fs::read_dir(&from) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        other => Some(other.doing("list", &from)?),
+    };
+    for entry in entries.into_iter().flatten() {
+        let entry = entry.doing("list", &from)?;
+        let (blob, copy) = (entry.path(), blobs.join(entry.file_name()));
+        // A blob never changes, so both sessions may have the same file.
+        if fs::hard_link(&blob, &copy).is_err() {
+            fs::copy(&blob, &copy).doing("copy", &blob)?;
+        }
+    }
+    sync_dir(&blobs)?;
+    sync_dir(&staged)?;
+    Ok(staged)
+}
+
+fn staged_for(dir: &Path) -> Result<PathBuf, JournalError> {
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
+        return Err(JournalError::Missing { dir: dir.to_owned() });
+    };
+    let mut staged = std::ffi::OsString::from(STAGED);
+    staged.push(name);
+    Ok(parent.join(staged))
+}
+
+/// Gives what was staged its place, whole or not at all.
+pub(super) fn unveil(staged: &Path, dir: &Path) -> Result<(), JournalError> {
+    use rustix::fs::{CWD, RenameFlags};
+    match rustix::fs::renameat_with(CWD, staged, CWD, dir, RenameFlags::NOREPLACE) {
+        Err(rustix::io::Errno::EXIST) => return Err(JournalError::Exists { dir: dir.to_owned() }),
+        other => other.map_err(io::Error::from).doing("finish", dir)?,
+    }
+    dir.parent().map_or(Ok(()), sync_dir)
+}
+
+/// Finishes removals that a crash cut short, and removes what was never finished. Touches nothing else.
 pub(super) fn sweep(sessions: &Path) -> Result<(), JournalError> {
     let entries = match fs::read_dir(sessions) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -349,7 +423,8 @@ pub(super) fn sweep(sessions: &Path) -> Result<(), JournalError> {
     };
     for entry in entries {
         let entry = entry.doing("list", sessions)?;
-        if entry.file_name().as_encoded_bytes().starts_with(REMOVED.as_bytes()) {
+        let name = entry.file_name();
+        if [REMOVED, STAGED].iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
             remove_tree(&entry.path())?;
         }
     }

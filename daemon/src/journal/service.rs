@@ -3,6 +3,7 @@
 //! runtime's pools.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -204,6 +205,38 @@ impl JournalService {
     pub async fn remove_session(&self, dir: impl Into<PathBuf>) -> Result<(), JournalError> {
         let dir = dir.into();
         self.work(move || folder::remove(&dir)).await?
+    }
+
+    /// Makes a session's folder from another's: `first` as its first commit, then the source's bytes in `rest`, and the
+    /// source's blobs. It lies in a place of its own, which is returned, until [`JournalService::unveil`].
+    ///
+    /// # Errors
+    /// The reason why it could not be made; nothing of it is left.
+    pub async fn stage(
+        &self,
+        source: PathBuf,
+        dir: PathBuf,
+        first: (Timestamp, Vec<Box<RawValue>>),
+        rest: Range<u64>,
+    ) -> Result<PathBuf, JournalError> {
+        // Not on the thread for files: it may copy for long, and other sessions' blobs would wait.
+        blocking(move || folder::stage(&source, &dir, (first.0, &first.1), &rest)).await?
+    }
+
+    /// Gives a staged folder its place.
+    ///
+    /// # Errors
+    /// `Exists` if a session is there; else the reason why it could not be moved.
+    pub async fn unveil(&self, staged: PathBuf, dir: PathBuf) -> Result<(), JournalError> {
+        self.work(move || folder::unveil(&staged, &dir)).await?
+    }
+
+    /// Takes a staged folder away again.
+    ///
+    /// # Errors
+    /// Something of it is left; [`JournalService::sweep_removed`] takes that up again.
+    pub async fn unstage(&self, staged: PathBuf) -> Result<(), JournalError> {
+        self.work(move || folder::remove_tree(&staged)).await?
     }
 
     /// Finishes removals that a crash cut short. Lists all sessions, so it belongs after "ready".

@@ -37,6 +37,19 @@ impl Paths {
         replace_file(&path, &content).map_err(io_error("write", &path))
     }
 
+    /// Gives a session's folder that is being made the environment of another session.
+    ///
+    /// # Errors
+    /// It could not be copied.
+    pub fn copy_session_env(&self, from: SessionId, to: &std::path::Path) -> Result<(), PathsError> {
+        let path = to.join("env");
+        match fs::read(self.session_dir(from).join("env")) {
+            Ok(content) => replace_file(&path, &content).map_err(io_error("write", &path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(io_error("copy", &path)(error)),
+        }
+    }
+
     /// What was kept; empty when nothing was, or when it cannot be understood any more.
     ///
     /// # Errors

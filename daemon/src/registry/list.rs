@@ -64,6 +64,7 @@ impl Registry {
 fn wanted(row: &Row, params: &ListParams) -> bool {
     let text = params.text.as_ref().map(|text| text.to_lowercase());
     (params.children || row.parent.is_none())
+        && (params.archived || !row.archived)
         && params.cwd.as_ref().is_none_or(|cwd| *cwd == row.cwd)
         && params.activity.is_none_or(|activity| activity == row.activity)
         && text.is_none_or(|text| {
@@ -90,6 +91,7 @@ fn cold_row(id: SessionId, first: &Commit, last: Option<&Commit>) -> Option<Row>
         waiting_for: Vec::new(),
         last_outcome: None,
         health: Health::Ok,
+        archived: false,
     };
     for raw in last.map_or(&first.records, |last| &last.records) {
         match Record::parse(raw) {
@@ -100,6 +102,8 @@ fn cold_row(id: SessionId, first: &Commit, last: Option<&Commit>) -> Option<Row>
                 }
                 Record::ModeChanged(changed) => row.mode = Some(changed.to),
                 Record::TitleChanged(changed) => row.title = Some(changed.title),
+                Record::SessionArchived(archived) => row.archived = archived.archived,
+                Record::SessionForked(forked) => row.mode = Some(forked.mode),
                 Record::Created(created) => row.mode = Some(created.mode),
                 _ => {}
             },

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentd_protocol::approval::{Approval, WaitingApproval};
-use agentd_protocol::session::{Activity, NewParams, NewResult, Row};
+use agentd_protocol::session::{Activity, ForkParams, ForkResult, NewParams, NewResult, Row, State};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
 use futures_util::StreamExt as _;
@@ -21,12 +21,12 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::ids::SessionId;
+use crate::ids::{Digest, SessionId};
 use crate::paths::markers::Markers;
 use crate::session::command::{Caller, Command, Reply, Snapshot};
 use crate::session::deps::Deps;
 use crate::session::project::view;
-use crate::session::{SessionError, Watcher, blocking, create, models::Models};
+use crate::session::{Forking, SessionError, Watcher, blocking, create, fork, models::Models};
 
 pub use feed::{DaemonFeed, FeedNews};
 
@@ -46,6 +46,8 @@ pub struct Registry {
     stopping: AtomicBool,
     /// Cancelled once [`Registry::resume_active`] is through: before that the rows do not tell who waits.
     resumed: CancellationToken,
+    /// Cancelled once the leftovers of an earlier process are removed.
+    swept: CancellationToken,
 }
 
 /// Counts for `daemon/status`.
@@ -67,6 +69,7 @@ impl Registry {
             tracker: TaskTracker::new(),
             stopping: AtomicBool::new(false),
             resumed: CancellationToken::new(),
+            swept: CancellationToken::new(),
         })
     }
 
@@ -156,34 +159,70 @@ impl Registry {
             return Err(SessionError::Refused("the daemon is shutting down".into()));
         }
         let id = params.session_id.unwrap_or_else(SessionId::generate);
-        let reserved = match self.entries.entry(id) {
+        let answer = |state: State| NewResult { session_id: id, handle: state.handle.clone(), state };
+        let digest = create::params_digest(&params);
+        let Some(reservation) = self.reserve(id) else { return Ok(answer(*self.same_as(id, digest).await?)) };
+        match create::create(&self.deps, id, &params, caller).await {
+            Ok((state, journal)) => {
+                let result = answer(view(&state, None));
+                reservation.fill(state, journal);
+                Ok(result)
+            }
+            Err(create::CreateError::Exists) => {
+                reservation.was_there();
+                Ok(answer(*self.same_as(id, digest).await?))
+            }
+            Err(create::CreateError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// The place of a session that is about to be made; none if there is one.
+    fn reserve(self: &Arc<Self>, id: SessionId) -> Option<Reservation> {
+        match self.entries.entry(id) {
             Slot::Occupied(_) => None,
             Slot::Vacant(vacant) => {
                 let (entry, commands) = Entry::live(id);
                 vacant.insert(Arc::clone(&entry));
                 Some(Reservation::new(self, entry, commands))
             }
-        };
-        let Some(reservation) = reserved else { return self.same_as(id, params).await };
-        match create::create(&self.deps, id, &params, caller).await {
-            Ok((state, journal)) => {
-                let state_view = view(&state, None);
-                let handle = state.created.handle.clone();
-                reservation.fill(state, journal);
-                Ok(NewResult { session_id: id, handle, state: state_view })
-            }
-            Err(create::CreateError::Exists) => {
-                reservation.was_there();
-                self.same_as(id, params).await
-            }
-            Err(create::CreateError::Failed(error)) => Err(error),
         }
     }
 
-    async fn same_as(self: &Arc<Self>, id: SessionId, params: NewParams) -> Result<NewResult, SessionError> {
-        let params = Box::new(params);
-        let state = self.ask(id, |reply| Command::SameAs { params, reply }).await?;
-        Ok(NewResult { session_id: id, handle: state.handle.clone(), state: *state })
+    /// Makes a session from another one's past, or answers the one that was made with the same id and parameters.
+    ///
+    /// # Errors
+    /// There is no such session, it cannot be copied, or the new id exists with other parameters.
+    pub async fn fork(
+        self: &Arc<Self>,
+        params: &ForkParams,
+        caller: &Caller,
+    ) -> Result<ForkResult, SessionError> {
+        if self.is_stopping() {
+            return Err(SessionError::Refused("the daemon is shutting down".into()));
+        }
+        // What an earlier process left half-made is swept first, so that this one is not swept with it.
+        self.swept.cancelled().await;
+        let source = self.snapshot(params.session_id).await?;
+        let id = params.new_session_id.unwrap_or_else(SessionId::generate);
+        if let Some(reservation) = self.reserve(id) {
+            if self.is_on_disk(id).await {
+                reservation.was_there();
+            } else {
+                fork(&self.deps, &Forking { source: &source, params, id, caller }).await?;
+                reservation.was_there();
+            }
+        }
+        let state = self.same_as(id, Forking::params_digest(params)).await?;
+        let at_seq = state.forked_from.as_ref().map_or(state.seq, |from| from.seq);
+        Ok(ForkResult { session_id: id, handle: state.handle.clone(), at_seq, state: *state })
+    }
+
+    async fn is_on_disk(&self, id: SessionId) -> bool {
+        self.deps.journals.first_and_last_line(self.deps.paths.session_dir(id)).await.is_ok()
+    }
+
+    async fn same_as(self: &Arc<Self>, id: SessionId, params: Digest) -> Result<Box<State>, SessionError> {
+        self.ask(id, |reply| Command::SameAs { params, reply }).await
     }
 
     // ---- watching ----
@@ -256,6 +295,15 @@ impl Registry {
         };
         // Several at once: one that is slow to load keeps no other from going on.
         futures_util::stream::iter(ids).for_each_concurrent(RESUMED_AT_ONCE, |id| self.resume(id)).await;
+    }
+
+    /// Removes what an earlier process had begun to remove or to make, and did not finish. Looks through all sessions, so
+    /// it comes after everything that somebody waits for.
+    pub async fn sweep(&self) {
+        let _through = self.swept.clone().drop_guard();
+        if let Err(error) = self.deps.journals.sweep_removed(self.deps.paths.sessions_dir()).await {
+            tracing::warn!(%error, "leftovers of an earlier process were not removed");
+        }
     }
 
     async fn resume(self: &Arc<Self>, id: SessionId) {

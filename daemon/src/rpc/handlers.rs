@@ -143,6 +143,21 @@ fn sessions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
         });
         async move { answer.await.map(|()| Empty {}) }
     })?;
+    method::<method::SessionFork, _, _, _>(m, |params, daemon, connection| async move {
+        let caller = caller(&daemon, &connection);
+        daemon.registry.fork(&params, &caller).await.map_err(wire)
+    })?;
+    method::<method::SessionRewind, _, _, _>(m, |params, daemon, connection| {
+        let caller = caller(&daemon, &connection);
+        ask(&daemon, params.session_id, |reply| Command::Rewind { params, caller, reply })
+    })?;
+    method::<method::SessionArchive, _, _, _>(m, |params, daemon, connection| {
+        let caller = caller(&daemon, &connection);
+        let archived = params.archived;
+        let answer =
+            ask(&daemon, params.session_id, move |reply| Command::Archive { archived, caller, reply });
+        async move { answer.await.map(|()| Empty {}) }
+    })?;
     method::<method::SessionDelete, _, _, _>(m, |params, daemon, _| {
         let answer = ask(&daemon, params.session_id, |reply| Command::Delete { reply });
         async move { answer.await.map(|()| Empty {}) }

@@ -319,12 +319,19 @@ impl Session {
                 let _ = reply.send(Ok(Box::new((row(&self.state), approvals))));
             }
             Command::SameAs { params, reply } => {
-                let same = super::create::params_digest(&params) == self.state.created.params;
-                let _ = reply.send(if same {
+                let _ = reply.send(if params == self.state.created.params {
                     Ok(Box::new(view(&self.state, self.feed.text_so_far())))
                 } else {
                     Err(SessionError::Conflict("this sessionId exists, with other parameters".into()))
                 });
+            }
+            Command::Rewind { params, caller, reply } => {
+                let answer = self.rewind(&params, &caller).await;
+                let _ = reply.send(answer);
+            }
+            Command::Archive { archived, caller, reply } => {
+                let answer = self.archive(archived, &caller).await;
+                let _ = reply.send(answer);
             }
             Command::WaitTurn { turn, reply } => self.wait_turn(turn, reply).await,
             Command::Park { reply } => self.park(reply).await,

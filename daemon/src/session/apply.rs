@@ -13,11 +13,11 @@ use agentd_protocol::turn::{Denial, Usage};
 
 use super::record::{
     AfterFailure, ApprovalResolved, CallFinished, CallInput, CallProposed, InboxAdded, Part, Record, Replied,
-    ReplyEnd,
+    ReplyEnd, SessionForked,
 };
 use super::state::{
     Call, CallState, ContextItem, ContextKind, Fate, InboxEntry, Pending, Phase, Plan, Prompt, SessionState,
-    Settled, Turn,
+    Settled, StartedTurn, Turn,
 };
 use crate::ids::{CallId, Seq, TurnId, digest_of};
 use crate::journal::RecordRef;
@@ -121,7 +121,10 @@ impl SessionState {
                 let prompt = Prompt { params: run.params, fate: Fate::Command };
                 self.prompts.entry(run.prompt_id).or_insert(prompt);
             }
+            Record::SessionForked(forked) => self.forked(forked, at),
+            Record::SessionArchived(archived) => self.archived = archived.archived,
             Record::TurnStarted(started) => {
+                self.turns.push(StartedTurn { id: started.turn_id, seq });
                 self.turn = Some(Turn {
                     id: started.turn_id,
                     origin: started.origin,
@@ -259,6 +262,32 @@ impl SessionState {
             queued_at: added.queued_at,
             preview: preview(&added.content),
             place,
+        });
+    }
+
+    fn forked(&mut self, forked: &SessionForked, at: Timestamp) {
+        self.created_at = at;
+        self.mode = forked.mode;
+        self.archived = false;
+        self.inbox.clear();
+        self.inbox_held = false;
+        self.turn = None;
+        self.approvals.clear();
+        self.settled.clear();
+        // Ids of the other session's prompts mean nothing here.
+        self.prompts.clear();
+        self.usage = Usage::default();
+        self.last_outcome = None;
+        // The other session's files are not this one's to remove.
+        self.plan_files.clear();
+        self.plan = self.plan.take().zip(forked.plan.as_ref()).map(|(plan, copy)| {
+            self.plan_files.push(copy.path.clone());
+            let phase = match plan.phase {
+                PlanPhase::Presented => PlanPhase::Planning,
+                phase => phase,
+            };
+            let (slug, path) = (copy.slug.clone(), copy.path.clone());
+            Plan { slug, path, phase, replaced: None, unread: None, ..plan }
         });
     }
 

@@ -6,7 +6,8 @@ use agentd_protocol::approval::{Approval, By, RespondParams, RespondResult};
 use agentd_protocol::initialize::Actor;
 use agentd_protocol::plan::PlanGetResult;
 use agentd_protocol::session::{
-    InboxResult, InterruptResult, NewParams, Origin, PromptParams, PromptResult, Row, SetModeResult, State,
+    InboxResult, InterruptResult, Origin, PromptParams, PromptResult, RewindParams, RewindResult, Row,
+    SetModeResult, State,
 };
 use agentd_protocol::turn::TurnWaitResult;
 use agentd_protocol::{ApprovalId, Mode, Seq, TurnId};
@@ -14,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::error::SessionError;
 use super::feed::{Feed, Position};
+use crate::ids::Digest;
 use crate::journal::{Blobs, JournalReader};
 
 pub type Reply<T> = oneshot::Sender<Result<T, SessionError>>;
@@ -80,10 +82,20 @@ pub enum Command {
     Row {
         reply: Reply<Box<(Row, Vec<Approval>)>>,
     },
-    /// Answers `created` again if the parameters are those it was made with.
+    /// Answers its state if it was made with the parameters that have this digest.
     SameAs {
-        params: Box<NewParams>,
+        params: Digest,
         reply: Reply<Box<State>>,
+    },
+    Rewind {
+        params: RewindParams,
+        caller: Caller,
+        reply: Reply<RewindResult>,
+    },
+    Archive {
+        archived: bool,
+        caller: Caller,
+        reply: Reply<()>,
     },
     WaitTurn {
         turn: TurnId,
@@ -127,6 +139,8 @@ impl Command {
             Command::Snapshot { reply } => drop(reply.send(Err(error))),
             Command::Row { reply } => drop(reply.send(Err(error))),
             Command::SameAs { reply, .. } => drop(reply.send(Err(error))),
+            Command::Rewind { reply, .. } => drop(reply.send(Err(error))),
+            Command::Archive { reply, .. } => drop(reply.send(Err(error))),
             Command::WaitTurn { reply, .. } => drop(reply.send(Err(error))),
             Command::Park { reply } => drop(reply.send(())),
         }

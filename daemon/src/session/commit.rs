@@ -193,6 +193,8 @@ fn is_sync_point(record: &Record) -> bool {
         | Record::TurnStopping(_)
         | Record::TurnFinished(_)
         | Record::ContextReset(_)
+        | Record::SessionForked(_)
+        | Record::SessionArchived(_)
         | Record::ApprovalRequested(_)
         | Record::ApprovalChanged(_)
         | Record::ApprovalResolved(_) => true,

@@ -185,6 +185,7 @@ async fn begin(
         system_prompt,
         tools,
         params: params_digest(params),
+        forked_from: None,
     };
     let mut records = vec![Record::from(created.clone())];
     let plan = if mode == Mode::Plan { Some(first_plan(deps, id, handle).await?) } else { None };

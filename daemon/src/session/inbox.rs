@@ -8,7 +8,9 @@ use super::command::Caller;
 use super::error::SessionError;
 use super::flight::Flight;
 use super::project::waiting_for;
-use super::record::{CommandRun, InboxAdded, InboxWithdrawn, Part, Record, TitleChanged, TurnStopping};
+use super::record::{
+    CommandRun, InboxAdded, InboxWithdrawn, Part, Record, SessionArchived, TitleChanged, TurnStopping,
+};
 use super::state::Fate;
 use crate::ids::{Digest, digest_of};
 
@@ -89,6 +91,9 @@ impl Session {
         // The entry comes first, so that a plan is named by its words; the mode is set before any turn can start.
         let mode = params.mode.filter(|mode| *mode != self.state.mode);
         let mut records = vec![Record::from(entry)];
+        if self.state.archived {
+            records.insert(0, SessionArchived { archived: false, by: caller.by.clone() }.into());
+        }
         if let Some(mode) = mode {
             self.naming = naming;
             let changed = self.mode_records(mode, caller).await;

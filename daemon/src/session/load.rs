@@ -57,15 +57,17 @@ pub async fn load(deps: &Arc<Deps>, id: SessionId) -> Result<Loaded, SessionErro
     Ok(Loaded { state, journal, kept: fold.kept, notices: notices(&damage) })
 }
 
+/// A journal's commits on their way into a state.
 #[derive(Default)]
-struct Fold {
-    state: Option<SessionState>,
-    unknown_must: Option<String>,
+pub(super) struct Fold {
+    pub(super) state: Option<SessionState>,
+    /// What this build must not pass over.
+    pub(super) unknown_must: Option<String>,
     kept: Kept,
 }
 
 impl Fold {
-    fn add(&mut self, commit: &Commit) {
+    pub(super) fn add(&mut self, commit: &Commit) {
         for (index, (seq, raw)) in (0u32..).zip(commit.numbered()) {
             match Record::parse(raw) {
                 Parsed::Known { record, .. } => match (&mut self.state, *record) {

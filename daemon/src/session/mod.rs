@@ -15,6 +15,7 @@ pub mod deps;
 pub mod error;
 pub mod feed;
 mod flight;
+mod fork;
 pub mod history;
 mod inbox;
 mod load;
@@ -24,6 +25,7 @@ pub mod project;
 pub mod record;
 pub mod recover;
 mod request;
+mod rewind;
 pub mod state;
 pub mod step;
 mod stopping;
@@ -35,6 +37,7 @@ mod waiting;
 pub use actor::{Ended, Loading, Session, Watcher, deleted_event, guarded};
 pub use checkpoint::Kept;
 pub use error::SessionError;
+pub use fork::{Forking, fork};
 pub use load::{Loaded, load};
 
 /// Bytes that may be read through, written out or hashed on a thread of the runtime.

@@ -46,6 +46,12 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
             EventBody::ModeChanged { from: changed.from, to: changed.to, by: changed.by.clone() }
         }
         Record::TitleChanged(changed) => EventBody::TitleChanged { title: changed.title.clone() },
+        Record::SessionForked(forked) => {
+            EventBody::SessionForked { from: forked.from, mode: forked.mode, by: forked.by.clone() }
+        }
+        Record::SessionArchived(archived) => {
+            EventBody::SessionArchived { archived: archived.archived, by: archived.by.clone() }
+        }
         Record::PlanEntered(entered) => EventBody::PlanEntered {
             pre_mode: entered.pre_mode,
             path: entered.path.display().to_string(),
@@ -253,6 +259,9 @@ pub fn view(state: &SessionState, text: Option<TextSoFar>) -> State {
         waiting_for: waiting_for(state),
         last_outcome: state.last_outcome,
         health: health(state),
+        archived: state.archived,
+        forked_from: state.created.forked_from.clone(),
+        turns: u32::try_from(state.turns.len()).unwrap_or(u32::MAX),
         seq: state.head,
         plan: state.plan.as_ref().map(plan_state),
         approvals: state.approvals.iter().map(|pending| Approval::clone(&pending.approval)).collect(),
@@ -326,6 +335,7 @@ pub fn row(state: &SessionState) -> Row {
         waiting_for: waiting_for(state),
         last_outcome: state.last_outcome,
         health: health(state),
+        archived: state.archived,
     }
 }
 

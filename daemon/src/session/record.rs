@@ -11,7 +11,7 @@ use agentd_protocol::event::{ResetReason, Resolution, ToolKind, ToolStatus};
 use agentd_protocol::mode::Mode;
 use agentd_protocol::permission::{Confinement, Decision};
 use agentd_protocol::plan::PlanAuthor;
-use agentd_protocol::session::{At, ModelInfo, Origin};
+use agentd_protocol::session::{At, ForkedFrom, ModelInfo, Origin};
 use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::{Denial, Outcome, Usage};
 use serde::{Deserialize, Serialize};
@@ -151,6 +151,8 @@ records! {
     Created(Created) = "sessionCreated", must;
     ModeChanged(ModeChanged) = "modeChanged", must;
     TitleChanged(TitleChanged) = "titleChanged";
+    SessionForked(SessionForked) = "sessionForked", must;
+    SessionArchived(SessionArchived) = "sessionArchived";
     PlanEntered(PlanEntered) = "planEntered", must;
     PlanWritten(PlanWritten) = "planWritten";
     PlanApproved(PlanApproved) = "planApproved";
@@ -202,6 +204,35 @@ pub struct Created {
     pub tools: Digest,
     /// Digest of the parameters: the same id with the same parameters is the same session.
     pub params: Digest,
+    /// The records up to that number are those of another session; `sessionForked` comes right after them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkedFrom>,
+}
+
+/// From here on the journal is this session's own. What only concerned the session before ends: its turn, its approvals,
+/// its inbox, its plan's file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionForked {
+    pub from: SessionId,
+    pub mode: Mode,
+    pub by: By,
+    /// The copy of the plan.
+    pub plan: Option<PlanCopy>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanCopy {
+    pub slug: String,
+    pub path: PathBuf,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionArchived {
+    pub archived: bool,
+    pub by: By,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

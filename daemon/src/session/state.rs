@@ -39,6 +39,10 @@ pub struct SessionState {
     pub inbox: VecDeque<InboxEntry>,
     pub inbox_held: bool,
     pub turn: Option<Turn>,
+    /// Every turn of its life, in order.
+    pub turns: Vec<StartedTurn>,
+    /// Out of the lists.
+    pub archived: bool,
     /// Approvals that wait for a person, oldest first.
     pub approvals: Vec<Pending>,
     pub settled: VecDeque<Settled>,
@@ -70,6 +74,13 @@ pub struct Plan {
     pub unread: Option<String>,
     /// The revision that was last put before a person in this cycle.
     pub presented: Option<Digest>,
+}
+
+/// A turn, and the number of the record that began it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartedTurn {
+    pub id: TurnId,
+    pub seq: Seq,
 }
 
 /// One message of the context: where to read it, and how it pairs with others.
@@ -266,6 +277,8 @@ impl SessionState {
             inbox: VecDeque::new(),
             inbox_held: false,
             turn: None,
+            turns: Vec::new(),
+            archived: false,
             approvals: Vec::new(),
             settled: VecDeque::new(),
             prompts: HashMap::new(),

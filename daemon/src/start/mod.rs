@@ -176,7 +176,10 @@ async fn daemon(arguments: Arguments) -> anyhow::Result<ExitCode> {
     tracing::info!(socket = %daemon.socket, elapsed = ?started.elapsed(), "ready");
     // After "ready": its cost grows with what was going on when the last process ended.
     let registry = Arc::clone(&daemon.registry);
-    let resuming = tokio::spawn(async move { registry.resume_active().await });
+    let resuming = tokio::spawn(async move {
+        registry.resume_active().await;
+        registry.sweep().await;
+    });
     let watchdog = tokio::spawn(systemd::watchdog(Arc::clone(&journals)));
 
     tokio::select! {

@@ -2,9 +2,11 @@
 
 mod checkpoints;
 mod durability;
+mod forks;
 mod live;
 mod plan_file;
 mod plans;
+mod rewinds;
 mod turns;
 
 use std::path::PathBuf;
@@ -132,6 +134,7 @@ impl Home {
         let clock = Clock::fixed(1_700_000_000_000);
         let registry = registry(&paths, &journals, &clock, &probe, &model);
         registry.resume_active().await;
+        registry.sweep().await;
         Self { registry, journals, faults, clock, probe, model, paths, project, _root: root }
     }
 
@@ -157,6 +160,7 @@ impl Home {
         self.journals = self.faults.service();
         self.registry = registry(&self.paths, &self.journals, &self.clock, &self.probe, &self.model);
         self.registry.resume_active().await;
+        self.registry.sweep().await;
         self
     }
 

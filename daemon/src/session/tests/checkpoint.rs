@@ -80,7 +80,7 @@ fn the_version_of_checkpoints_rises_with_the_fold() {
     let folded = folded();
     assert_eq!(
         (FOLD, digest_of(folded.as_bytes()).hex()),
-        (1, "e4aca9f71ef386493b67c23f60259be53cd5d6fbc5a8f376e99b76d85dd54a12".into()),
+        (1, "4ccd586e9ad14f7dadf0bb63da832643fe6ebd70eabc0241ea4b2211c2635316".into()),
         "{folded}"
     );
 }

@@ -70,6 +70,7 @@ impl Cast {
             system_prompt: digest_of(b"system"),
             tools: digest_of(b"tools"),
             params: digest_of(b"params"),
+            forked_from: None,
         }
     }
 
@@ -214,6 +215,11 @@ impl Cast {
             (self.created().into(), Some("sessionCreated")),
             (mode_changed(Mode::Default, Mode::Plan), Some("modeChanged")),
             (TitleChanged { title: "T".into() }.into(), Some("titleChanged")),
+            (
+                SessionForked { from: self.session, mode: Mode::Plan, by: by(), plan: None }.into(),
+                Some("sessionForked"),
+            ),
+            (SessionArchived { archived: true, by: by() }.into(), Some("sessionArchived")),
             (plan_entered(1), Some("planEntered")),
             (plan_written("# Plan", PlanAuthor::Own), Some("planChanged")),
             (

@@ -1,0 +1,104 @@
+//! Going back, and putting away.
+
+use agentd_protocol::session::{ListParams, RewindParams, RewindResult};
+use agentd_protocol::turn::Outcome;
+
+use super::plans::presented;
+use super::*;
+
+fn back(id: SessionId, before: Option<TurnId>) -> RewindParams {
+    RewindParams { session_id: id, before_turn: before, turns: None, files: false }
+}
+
+async fn ask(home: &Home, params: RewindParams) -> Result<RewindResult, SessionError> {
+    home.registry.ask(params.session_id, |reply| Command::Rewind { params, caller: person(), reply }).await
+}
+
+async fn rewind(home: &Home, id: SessionId, before: Option<TurnId>) -> Result<RewindResult, SessionError> {
+    ask(home, back(id, before)).await
+}
+
+async fn archive(home: &Home, id: SessionId, archived: bool) -> Result<(), SessionError> {
+    home.registry.ask(id, |reply| Command::Archive { archived, caller: person(), reply }).await
+}
+
+async fn listed(home: &Home, archived: bool) -> Vec<(SessionId, bool)> {
+    let params = ListParams { archived, ..ListParams::default() };
+    let rows = home.registry.list(&params).await.unwrap().sessions;
+    rows.iter().map(|row| (row.session_id, row.archived)).collect()
+}
+
+#[tokio::test]
+async fn the_model_forgets_from_that_turn_on_and_nothing_else_changes() {
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Default).await;
+    let mut turns = Vec::new();
+    for words in ["alpha", "beta", "gamma"] {
+        turns.push(home.prompt(id, words).await.turn_id);
+        home.wait(id, *turns.last().unwrap()).await;
+    }
+    home.set_mode(id, Mode::AcceptEdits).await.unwrap();
+    let before = home.state(id).await;
+    let mut listener = home.listen(id).await;
+    let result = rewind(&home, id, Some(turns[1])).await.unwrap();
+    assert_eq!(result, RewindResult { before_turn: turns[1], turns: 2 });
+    assert_eq!(listener.next("contextReset").await["reason"], "rewind");
+    let after = home.state(id).await;
+    assert_eq!((after.mode, after.usage, after.turns), (before.mode, before.usage, before.turns));
+
+    // The same after a restart.
+    let home = home.restart().await;
+    let turn = home.prompt(id, "delta").await.turn_id;
+    home.wait(id, turn).await;
+    let request = home.requests().await.pop().unwrap()["messages"].to_string();
+    assert!(request.contains("alpha") && request.contains("delta"), "{request}");
+    assert!(!request.contains("beta") && !request.contains("gamma"), "{request}");
+    assert!(request.contains("took this conversation back"));
+
+    // The last turn, when none is named.
+    assert_eq!(rewind(&home, id, None).await.unwrap(), RewindResult { before_turn: turn, turns: 1 });
+    assert!(matches!(rewind(&home, id, Some(TurnId::generate())).await, Err(SessionError::NotFound("turn"))));
+    // Or so many.
+    let last = |turns| RewindParams { turns: Some(turns), ..back(id, None) };
+    assert_eq!(ask(&home, last(4)).await.unwrap(), RewindResult { before_turn: turns[0], turns: 4 });
+    assert!(matches!(ask(&home, last(5)).await, Err(SessionError::NotFound("turn"))));
+    assert!(matches!(ask(&home, last(0)).await, Err(SessionError::Invalid { field: "turns", .. })));
+    let both = RewindParams { before_turn: Some(turn), ..last(1) };
+    assert!(matches!(ask(&home, both).await, Err(SessionError::Invalid { field: "turns", .. })));
+}
+
+#[tokio::test]
+async fn only_a_session_at_rest_goes_back_or_away() {
+    let (home, id, turn, _) = presented(Mode::Default).await;
+    assert!(matches!(rewind(&home, id, Some(turn)).await, Err(SessionError::Conflict(_))));
+    assert!(matches!(archive(&home, id, true).await, Err(SessionError::Conflict(_))));
+    let empty = home.session(Mode::Default).await;
+    assert!(matches!(rewind(&home, empty, None).await, Err(SessionError::NotFound("turn"))));
+    let caller = someone("ci", agentd_protocol::initialize::Actor::Program);
+    let params = back(empty, None);
+    let by_program = home.registry.ask(empty, |reply| Command::Rewind { params, caller, reply }).await;
+    assert!(matches!(by_program, Err(SessionError::Refused(_))));
+}
+
+#[tokio::test]
+async fn an_archived_session_is_out_of_the_lists_until_it_is_prompted() {
+    let home = Home::start(says("Hello.")).await;
+    let (id, other) = (home.session(Mode::Default).await, home.session(Mode::Default).await);
+    let mut listener = home.listen(id).await;
+    for _ in 0..2 {
+        archive(&home, id, true).await.unwrap();
+    }
+    assert_eq!(listener.next("sessionArchived").await["archived"], true);
+    // From memory, then from the disk.
+    assert_eq!(listed(&home, false).await, [(other, false)]);
+    let home = home.restart().await;
+    assert_eq!(listed(&home, false).await, [(other, false)]);
+    assert_eq!(listed(&home, true).await, [(id, true), (other, false)]);
+
+    let turn = home.prompt(id, "hello").await.turn_id;
+    assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);
+    assert_eq!(listed(&home, false).await, [(id, false), (other, false)]);
+    archive(&home, id, true).await.unwrap();
+    archive(&home, id, false).await.unwrap();
+    assert_eq!(listed(&home, false).await, [(id, false), (other, false)]);
+}
