@@ -1,9 +1,12 @@
 //! The scripted model server, as a process, and scripts for it.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde_json::{Map, Value, json};
 
 use crate::{Home, PATIENCE, program};
@@ -139,6 +142,10 @@ impl Script {
 pub struct Model {
     child: Child,
     base_url: String,
+    script: PathBuf,
+    env: Vec<(&'static str, PathBuf)>,
+    /// Keeps the port while nobody listens there, so that no other test is given it.
+    kept: Option<OwnedFd>,
 }
 
 impl Model {
@@ -150,24 +157,20 @@ impl Model {
     pub fn start(home: &Home, script: Script) -> Self {
         let file = home.path("script.json");
         std::fs::write(&file, script.json()).expect("the script");
-        let mut child = Command::new(program("agentd"))
-            .arg("playback")
-            .arg(&file)
-            .env_clear()
-            .envs(home.env())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("agentd playback");
-        let mut said = String::new();
-        let stdout = child.stdout.take().expect("it was piped");
-        // Made at once, so that the process is ended whatever it said.
-        let mut model = Self { child, base_url: String::new() };
-        BufReader::new(stdout).read_line(&mut said).expect("its first line");
-        let said: Value =
-            serde_json::from_str(&said).unwrap_or_else(|_| panic!("the script is wrong: {said:?}"));
-        model.base_url = said["baseUrl"].as_str().expect("baseUrl").to_owned();
-        model
+        let (child, base_url) = playback(&file, &home.env(), None);
+        Self { child, base_url, script: file, env: home.env(), kept: None }
+    }
+
+    /// Plays the script from its beginning at the same address, after [`Model::stop`]. Requests from before are forgotten.
+    ///
+    /// # Panics
+    /// It was not stopped, or does not start.
+    pub fn restart(&mut self) {
+        assert!(self.kept.is_some(), "it was not stopped");
+        let (child, base_url) = playback(&self.script, &self.env, Some(&self.base_url));
+        assert_eq!(base_url, self.base_url);
+        self.child = child;
+        self.kept = None;
     }
 
     /// What to set as a provider's `base_url`.
@@ -200,11 +203,7 @@ impl Model {
     }
 
     fn http(&self, method: &str, path: &str) -> String {
-        let (host, folder) = self
-            .base_url
-            .strip_prefix("http://")
-            .and_then(|rest| rest.split_once('/'))
-            .expect("its own address");
+        let (host, folder) = self.address();
         let mut stream = TcpStream::connect(host).expect("the model server");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let request = format!(
@@ -216,16 +215,65 @@ impl Model {
         answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
     }
 
-    /// Ends it: nobody answers any more.
+    fn address(&self) -> (&str, &str) {
+        self.base_url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("its own address")
+    }
+
+    /// Ends it: nobody listens there until [`Model::restart`].
+    ///
+    /// # Panics
+    /// Somebody else has taken its port.
     pub fn stop(&mut self) {
+        self.kill();
+        self.kept = Some(keep_port(self.address().0).expect("the port of a server that has ended"));
+    }
+
+    fn kill(&mut self) {
         // Fails only when the process is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
+/// Starts a playback and waits for its address.
+fn playback(script: &Path, env: &[(&'static str, PathBuf)], again: Option<&str>) -> (Child, String) {
+    let mut child = Command::new(program("agentd"))
+        .arg("playback")
+        .arg(script)
+        .args(again.map(|base_url| format!("--again={base_url}")))
+        .env_clear()
+        .envs(env.iter().cloned())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("agentd playback");
+    let mut said = String::new();
+    let read = BufReader::new(child.stdout.take().expect("it was piped")).read_line(&mut said);
+    let said: Result<Value, _> = serde_json::from_str(&said);
+    match (read, said) {
+        (Ok(_), Ok(said)) => (child, said["baseUrl"].as_str().expect("baseUrl").to_owned()),
+        problem => {
+            // Fails only when the process is gone already.
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("the script is wrong, or its port taken: {problem:?}")
+        }
+    }
+}
+
+/// Takes an address without listening on it: whoever connects is refused, and only who asks for this port gets it.
+fn keep_port(address: &str) -> io::Result<OwnedFd> {
+    let address: SocketAddr = address.parse().map_err(io::Error::other)?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    // With this on both sides, a server may bind beside a socket that only holds the place.
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
 impl Drop for Model {
     fn drop(&mut self) {
-        self.stop();
+        self.kill();
     }
 }

@@ -26,5 +26,10 @@ pub(super) enum Subcommand {
     Schema,
     /// Serve canned model answers from FILE, for tests
     #[command(hide = true)]
-    Playback { file: PathBuf },
+    Playback {
+        file: PathBuf,
+        /// The address of a playback that has ended, to take its place
+        #[arg(long, value_name = "URL")]
+        again: Option<String>,
+    },
 }

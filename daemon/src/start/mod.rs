@@ -85,7 +85,7 @@ pub fn main() -> ExitCode {
     };
     let code = runtime.block_on(async {
         match arguments.command {
-            Some(Subcommand::Playback { file }) => play(&file).await,
+            Some(Subcommand::Playback { file, again }) => play(&file, again.as_deref()).await,
             _ => daemon(arguments).await,
         }
     });
@@ -113,10 +113,13 @@ fn print_schema() -> ExitCode {
 }
 
 /// `agentd playback FILE`: a scripted model server, for tests.
-async fn play(file: &std::path::Path) -> anyhow::Result<ExitCode> {
+async fn play(file: &std::path::Path, again: Option<&str>) -> anyhow::Result<ExitCode> {
     let text = config::read_text(file)?;
     let script = playback::Script::parse(&text)?;
-    let running = playback::start(script, playback::Log::Keep).await?;
+    let running = match again {
+        Some(base_url) => playback::start_again(script, base_url, playback::Log::Keep).await?,
+        None => playback::start(script, playback::Log::Keep).await?,
+    };
     say_line(&serde_json::json!({ "baseUrl": running.base_url() }));
     systemd::ended_by_signal().await;
     Ok(ExitCode::SUCCESS)

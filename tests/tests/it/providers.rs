@@ -58,13 +58,24 @@ fn a_refused_key_is_named_by_its_source_and_never_shown() {
 #[test]
 fn a_server_that_is_not_there_fails_the_turn_and_the_next_one_works_with_it_back() {
     for dialect in Dialect::BOTH {
-        let mut world = World::speaking(dialect, Script::new());
+        let mut world = World::speaking(dialect, Script::new().step(Reply::text("Back again.")));
         world.model.stop();
         let (mut chat, finished) = turn(&world);
         assert_eq!(finished["outcome"], "failed");
         let error = finished["error"].as_str().unwrap();
         assert!(error.contains("nothing listens there"), "{error}");
         assert_eq!(chat.state()["activity"], "idle");
+
+        world.model.restart();
+        let turn = chat.prompt("And now?");
+        assert_eq!(chat.outcome(), "finished", "{dialect:?}");
+        let answer = chat.line.call("turn/wait", json!({"sessionId": chat.id, "turnId": turn}));
+        assert_eq!(answer["text"], "Back again.");
+        // What could not be sent before is part of the conversation.
+        let requests = world.model.requests();
+        assert_eq!(requests.len(), 1);
+        let messages = requests[0]["messages"].to_string();
+        assert!(messages.contains("Hi") && messages.contains("And now?"), "{messages}");
     }
 }
 

@@ -49,4 +49,4 @@ mod view;
 mod wire;
 
 pub use script::{Pace, Script, ScriptError};
-pub use server::{Log, Running, serve, start};
+pub use server::{Log, Running, start, start_again};

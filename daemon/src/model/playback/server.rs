@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -90,15 +90,34 @@ impl Drop for Running {
 /// # Errors
 /// No port can be had.
 pub async fn start(script: Script, log: Log) -> io::Result<Running> {
-    serve(script, TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, log)
+    let path = format!("/{}", uuid::Uuid::new_v4().simple());
+    serve(script, TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, &path, log)
 }
 
-/// Plays `script` on `listener`, below a path that cannot be guessed.
+/// Plays `script` where a server was before: as `base_url`, which that one had. So whoever knows it finds the new one.
 ///
 /// # Errors
-/// The listener has no address.
-pub fn serve(script: Script, listener: TcpListener, log: Log) -> io::Result<Running> {
-    let path = format!("/{}", uuid::Uuid::new_v4().simple());
+/// `base_url` is none of a playback, or somebody else has its port by now.
+pub async fn start_again(script: Script, base_url: &str, log: Log) -> io::Result<Running> {
+    let strange =
+        || io::Error::new(io::ErrorKind::InvalidInput, format!("{base_url} is no playback's address"));
+    let (host, path) = base_url
+        .strip_prefix("http://")
+        .and_then(|rest| rest.find('/').map(|slash| rest.split_at(slash)))
+        .ok_or_else(strange)?;
+    let address: SocketAddr = host.parse().map_err(|_| strange())?;
+    // The path is made into routes, where some characters mean more than themselves.
+    if !address.ip().is_loopback()
+        || path.len() < 2
+        || !path[1..].bytes().all(|byte| byte.is_ascii_alphanumeric())
+    {
+        return Err(strange());
+    }
+    serve(script, TcpListener::bind(address).await?, path, log)
+}
+
+/// Plays `script` on `listener`, below `path`.
+fn serve(script: Script, listener: TcpListener, path: &str, log: Log) -> io::Result<Running> {
     let base_url = format!("http://{}{path}", listener.local_addr()?);
     let stop = CancellationToken::new();
     let server = Arc::new(Server {
@@ -122,7 +141,7 @@ pub fn serve(script: Script, listener: TcpListener, log: Log) -> io::Result<Runn
         let _ = stream.set_nodelay(true);
     });
     let done = stop.clone().cancelled_owned();
-    let serving = axum::serve(listener, Router::new().nest(&path, routes)).with_graceful_shutdown(done);
+    let serving = axum::serve(listener, Router::new().nest(path, routes)).with_graceful_shutdown(done);
     let task = tokio::spawn(serving.into_future());
     Ok(Running { base_url, stop, task })
 }
@@ -407,4 +426,33 @@ fn with(status: StatusCode, content_type: &str, body: Body) -> Response<Body> {
         response.headers_mut().insert(header::CONTENT_TYPE, value);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCRIPT: &str = r#"{"rules": [{"name": "say", "reply": {"text": "Hello."}}]}"#;
+
+    #[tokio::test]
+    async fn the_place_of_a_server_that_has_ended_can_be_taken_and_no_other() {
+        let script = || Script::parse(SCRIPT).unwrap();
+        let first = start(script(), Log::Off).await.unwrap();
+        let base_url = first.base_url().to_owned();
+        let taken = start_again(script(), &base_url, Log::Off).await.unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        first.shutdown().await;
+        let second = start_again(script(), &base_url, Log::Off).await.unwrap();
+        assert_eq!(second.base_url(), base_url);
+        for strange in [
+            "",
+            "http://127.0.0.1:1",
+            "http://127.0.0.1:1/",
+            "http://127.0.0.1:1/{a}",
+            "http://192.0.2.1:1/a",
+        ] {
+            let refused = start_again(script(), strange, Log::Off).await.unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{strange}");
+        }
+    }
 }
