@@ -1,5 +1,6 @@
 //! Bad input of every kind: a clear error, nothing lost, nobody else disturbed.
 
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
@@ -29,14 +30,11 @@ fn rp_16_and_17_bad_lines_are_answered_and_the_connection_lives() {
     ] {
         line.write(text);
         let error = error_of(&mut line);
-        assert!(
-            [code, -32600, -32602].contains(&error.code) && (code != -32700 || error.code == code),
-            "{text}: {error:?}"
-        );
+        assert_eq!(error.code, code, "{text}: {error:?}");
         assert!(!error.message.is_empty());
     }
     line.write(&"[".repeat(100_000));
-    assert!([-32700, -32005].contains(&error_of(&mut line).code));
+    assert_eq!(error_of(&mut line).code, -32700, "not one JSON text, and so no batch either");
     // A notification of anything is not answered.
     line.write("{\"jsonrpc\":\"2.0\",\"method\":\"no/such\"}");
     let status = line.call("daemon/status", json!({}));
@@ -213,17 +211,17 @@ fn a_folder_that_vanishes_makes_errors_for_the_model_and_no_more() {
     let mut chat = world.session("acceptEdits");
     std::fs::remove_dir_all(world.home.project().path).unwrap();
     chat.prompt("Go");
-    let asked = chat.line.event("an approval or the end", |event| {
-        event["type"] == "approvalRequested" || event["type"] == "turnFinished"
-    });
-    if asked["type"] == "approvalRequested" {
-        chat.choose(&asked, "allowOnce");
-        assert_eq!(chat.outcome(), "finished");
+    // Nobody is asked about a command that has no place to run in.
+    assert_eq!(chat.outcome(), "finished");
+    assert!(chat.events("approvalRequested").is_empty());
+    let lines: Vec<_> = chat.verdicts().iter().map(|verdict| verdict.line()).collect();
+    let tools = ["read_file", "list_files", "grep_search", "write_file", "run_shell"];
+    assert_eq!(lines, tools.map(|tool| format!("{tool}   error call.invalid")));
+    let results = chat.results();
+    assert_eq!(results.len(), 5);
+    for result in results {
+        assert!(result.contains("The session's folder") && result.contains("is gone"), "{result}");
     }
-    for verdict in chat.verdicts() {
-        assert_eq!(verdict.status, "error", "{verdict:?}");
-    }
-    assert_eq!(chat.verdicts().len(), 5);
     assert!(!world.home.project().path.exists(), "the folder is not made again");
     let error = chat.line.refused("session/new", json!({"cwd": world.home.project().cwd()}));
     assert_eq!((error.code, &error.data["field"]), (-32059, &json!("cwd")));
@@ -291,10 +289,14 @@ fn s1_socket_activation_works_and_a_daemon_started_by_hand_keeps_off() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    let _activate = match activate {
+    let mut activate = match activate {
         Ok(child) => Ended(child),
-        // Not installed here; `.ci/run` has it.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            // Past the test runner, which shows nothing of a test that passes.
+            writeln!(std::io::stderr(), "SKIPPED: systemd-socket-activate is missing; .ci/run installs it")
+                .unwrap();
+            return;
+        }
         Err(error) => panic!("{error}"),
     };
     agentd_tests::eventually("the socket of systemd-socket-activate", || {
@@ -309,6 +311,9 @@ fn s1_socket_activation_works_and_a_daemon_started_by_hand_keeps_off() {
     assert_eq!(by_hand.status.code(), Some(75), "{}", String::from_utf8_lossy(&by_hand.stderr));
     line.call("daemon/status", json!({}));
     line.call("daemon/shutdown", json!({}));
+    // It has become the daemon, so its end is the daemon's.
+    let ended = agentd_tests::eventually("the daemon's end", || activate.0.try_wait().unwrap());
+    assert!(ended.success(), "{ended}");
     assert!(home.socket().exists(), "the socket is systemd's, not ours to remove");
 }
 
@@ -341,7 +346,9 @@ fn rp_14_bad_places_for_the_socket_are_clear_errors() {
     assert!(error.contains("nobody else can enter"), "{error}");
     std::os::unix::fs::symlink(&folder, home.path("link")).unwrap();
     let error = run(&["--socket", &home.path("link/s").display().to_string()]);
-    assert!(!error.is_empty());
+    assert!(error.contains("nobody else can enter, but it is a link or a file"), "{error}");
+    assert!(error.contains(&home.path("link").display().to_string()), "{error}");
+    assert!(!folder.join("s").exists(), "nothing is made behind the link");
 }
 
 #[test]
@@ -356,9 +363,12 @@ fn a_bad_settings_file_is_told_and_closes_rather_than_opens() {
     let mut chat = world.session("acceptEdits");
     chat.prompt("Go");
     assert_eq!(chat.outcome(), "finished");
-    let verdict = chat.verdict("write_file");
-    assert_ne!(verdict.status, "ok", "a deny rule that cannot be read never opens");
-    assert!(verdict.reason.starts_with("rule.unreadable"), "{verdict:?}");
+    assert_eq!(
+        chat.verdict("write_file").line(),
+        "write_file deny rule.unreadable denied rule.unreadable",
+        "a deny rule that cannot be read never opens"
+    );
+    assert!(!world.home.project().path.join("c").exists());
     let status = chat.line.call("daemon/status", json!({}));
     assert!(status["notices"].to_string().contains("config.toml:"), "{status}");
 }
