@@ -1,6 +1,9 @@
 //! Plan mode refuses what it must, and says by which guard.
 
-use agentd_tests::{Dialect, Reply, Script, Start, World, call, tree};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use agentd_tests::{Chat, Dialect, Reply, Script, Start, World, call, tree};
 use serde_json::json;
 
 /// Writes the plan, then presents it.
@@ -132,37 +135,65 @@ fn pm_23_only_this_sessions_exact_plan_file_can_be_written() {
     assert!(chat.events("approvalRequested").is_empty());
 }
 
+/// A session in plan mode, whose plan file `bend` has replaced with a link to a file of the project, after a prompt. Gives
+/// it with what has happened by the time the plan is presented, and with the path of the plan.
+fn bent(world: &World, bend: fn(&Path, &Path)) -> (Vec<String>, Chat, PathBuf) {
+    let mut chat = world.session("plan");
+    let plan = PathBuf::from(chat.state()["plan"]["path"].as_str().unwrap());
+    std::fs::remove_file(&plan).unwrap();
+    bend(&world.home.project().path.join("src/a.rs"), &plan);
+    chat.prompt("Plan");
+    let approval = chat.approval();
+    assert_eq!(approval["plan"]["content"], "# Plan\n");
+    (chat.verdicts().iter().map(|verdict| verdict.line()).collect(), chat, plan)
+}
+
+/// What has become of the plan, the file that was linked to, and the link.
+fn led_nowhere(world: &World, chat: &mut Chat, plan: &Path) -> PathBuf {
+    assert_eq!(world.home.project().read("src/a.rs"), "fn a() {}\n");
+    assert_eq!(std::fs::read_to_string(plan).unwrap(), "# Plan\n");
+    let meta = plan.symlink_metadata().unwrap();
+    assert!(meta.is_file() && meta.nlink() == 1, "a file of the plan's own");
+    assert_eq!(chat.mode(), "plan");
+    let aside = PathBuf::from(format!("{}.aside-1", plan.display()));
+    let told = chat.events("notice");
+    let told = told.iter().find(|event| event["code"] == "planAside").unwrap();
+    assert!(told["text"].as_str().unwrap().ends_with(&aside.display().to_string()), "{told}");
+    assert_eq!(std::fs::read_dir(world.home.plans()).unwrap().count(), 2, "the plan and what was set aside");
+    aside
+}
+
 #[test]
-fn pm_23_a_link_in_the_plans_place_leads_nowhere() {
-    type Bend = fn(&std::path::Path, &str);
-    let bends: [Bend; 2] = [
-        |source, plan| std::os::unix::fs::symlink(source, plan).unwrap(),
-        |source, plan| std::fs::hard_link(source, plan).unwrap(),
-    ];
-    for bend in bends {
-        let script = Script::new().step(planning("bent\n")).step(planning("bent again\n"));
-        let world = World::new(script);
-        let mut chat = world.session("plan");
-        let plan = chat.state()["plan"]["path"].as_str().unwrap().to_owned();
-        let source = world.home.project().path.join("src/a.rs");
-        std::fs::remove_file(&plan).unwrap();
-        bend(&source, &plan);
-        chat.prompt("Plan");
-        // Refused, or written to a file of the plan's own: never to what the link leads to.
-        let ended = chat.line.event("an approval or the turn's end", |event| {
-            event["type"] == "approvalRequested" || event["type"] == "turnFinished"
-        });
-        assert_eq!(world.home.project().read("src/a.rs"), "fn a() {}\n", "{ended}");
-        let verdict = chat.verdicts().remove(0);
-        if verdict.status == "ok" {
-            assert_eq!(verdict.reason, "plan.ownFile");
-            assert_eq!(std::fs::read_to_string(&plan).unwrap(), "bent\n");
-            assert!(std::fs::symlink_metadata(&plan).unwrap().is_file());
-        } else {
-            assert_eq!(verdict.line(), "write_file deny plan.write denied plan.write");
-        }
-        assert_eq!(chat.mode(), "plan");
-    }
+fn pm_23_a_symbolic_link_in_the_plans_place_is_refused_and_set_aside() {
+    let world = World::new(Script::new().step(planning("# Plan\n")).step(planning("# Plan\n")));
+    let before = world.home.project().tree();
+    let (lines, mut chat, plan) =
+        bent(&world, |source, plan| std::os::unix::fs::symlink(source, plan).unwrap());
+    assert_eq!(
+        lines,
+        [
+            // Where the link leads is no plan file. Presenting finds the link and puts a plan of its own in its place.
+            "write_file deny plan.write denied plan.write",
+            "exit_plan_mode ask plan.leave error plan.notReady",
+            "write_file allow plan.ownFile ok",
+            "exit_plan_mode ask plan.leave",
+        ]
+    );
+    let aside = led_nowhere(&world, &mut chat, &plan);
+    assert_eq!(std::fs::read_link(aside).unwrap(), world.home.project().path.join("src/a.rs"));
+    assert_eq!(world.home.project().tree(), before);
+}
+
+#[test]
+fn pm_23_a_hard_link_in_the_plans_place_is_set_aside_and_the_plan_written_beside_it() {
+    let world = World::new(Script::new().step(planning("# Plan\n")));
+    let before = world.home.project().tree();
+    let (lines, mut chat, plan) = bent(&world, |source, plan| std::fs::hard_link(source, plan).unwrap());
+    assert_eq!(lines, ["write_file allow plan.ownFile ok", "exit_plan_mode ask plan.leave"]);
+    let aside = led_nowhere(&world, &mut chat, &plan).metadata().unwrap();
+    let source = world.home.project().path.join("src/a.rs").metadata().unwrap();
+    assert_eq!((aside.ino(), aside.nlink()), (source.ino(), 2), "the very file, and not a copy");
+    assert_eq!(world.home.project().tree(), before);
 }
 
 #[test]
