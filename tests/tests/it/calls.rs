@@ -44,13 +44,15 @@ fn every_call_has_one_result_in_call_order() {
         let mut chat = world.session("default");
         chat.prompt("Read");
         assert_eq!(chat.outcome(), "finished");
-        assert!(chat.verdicts().iter().all(|verdict| verdict.line() == "read_file allow read.workspace ok"));
+        let lines: Vec<_> = chat.verdicts().iter().map(|verdict| verdict.line()).collect();
+        assert_eq!(lines, ["read_file allow read.workspace ok"; 12]);
         let requests = world.model.requests();
         let results = results(dialect, &requests[1]);
         let ids: Vec<_> = results.iter().map(|(id, _)| id.as_str()).collect();
         assert_eq!(ids, (0..12).map(|at| format!("call_step0_0_{at}")).collect::<Vec<_>>(), "{dialect:?}");
         for (at, (_, text)) in results.iter().enumerate() {
-            assert!(text.contains(&format!("content-{at}")), "{at}: {text}");
+            // The end of the line belongs to it: `content-1` begins other files too.
+            assert!(text.contains(&format!("content-{at}\\n")), "{at}: {text}");
         }
     }
 }
@@ -188,7 +190,23 @@ fn approvals_of_one_group_are_raised_together_and_a_denial_cancels_the_rest() {
             .call("read_file", json!({"file_path": "README.md"}))
             .call("read_file", json!({"file_path": "../outside-2"})),
     );
-    for denied in [false, true] {
+    let allowed = [
+        "read_file ask read.elsewhere ok",
+        "read_file allow read.workspace ok",
+        "read_file ask read.elsewhere ok",
+    ];
+    let denied = [
+        "read_file ask read.elsewhere denied person.denied",
+        "read_file allow read.workspace notRun notRun.denied",
+        "read_file ask read.elsewhere notRun notRun.denied",
+    ];
+    let (answered, cancelled) = (("answered", "test"), ("cancelled", "the turn ended"));
+    // What is said to the second approval, if anything, before the first is answered.
+    for (early, choice, outcome, lines, resolutions) in [
+        (Some("allowOnce"), "allowOnce", "finished", allowed, [answered, answered]),
+        (Some("allowOnce"), "deny", "refused", denied, [answered, answered]),
+        (None, "deny", "refused", denied, [answered, cancelled]),
+    ] {
         let world = World::new(script.clone().step(Reply::text("Done.")));
         for name in ["outside-1", "outside-2"] {
             std::fs::write(world.home.path(name), "far\n").unwrap();
@@ -197,20 +215,28 @@ fn approvals_of_one_group_are_raised_together_and_a_denial_cancels_the_rest() {
         chat.prompt("Go");
         let (first, second) = (chat.approval(), chat.approval());
         assert_eq!(chat.state()["waitingFor"], json!([first["approvalId"], second["approvalId"]]));
-        chat.choose(&second, "allowOnce");
-        chat.choose(&first, if denied { "deny" } else { "allowOnce" });
-        let lines: Vec<_> = {
-            assert_eq!(chat.outcome(), if denied { "refused" } else { "finished" });
-            chat.verdicts()
-                .iter()
-                .map(|verdict| format!("{} {} {}", verdict.reason, verdict.status, verdict.why))
-                .collect()
-        };
-        if denied {
-            assert_eq!(lines[0], "read.elsewhere denied person.denied");
-            assert!(lines[1..].iter().all(|line| line.ends_with("notRun notRun.denied")), "{lines:?}");
-        } else {
-            assert_eq!(lines, ["read.elsewhere ok ", "read.workspace ok ", "read.elsewhere ok "]);
+        if let Some(early) = early {
+            chat.choose(&second, early);
+        }
+        chat.choose(&first, choice);
+        assert_eq!(chat.outcome(), outcome, "{early:?}, {choice}");
+        let seen: Vec<_> = chat.verdicts().iter().map(|verdict| verdict.line()).collect();
+        assert_eq!(seen, lines, "{early:?}, {choice}");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let resolved: Vec<_> = chat
+            .events("approvalResolved")
+            .iter()
+            .map(|event| (text(&event["resolution"]), text(&event["by"]["client"])))
+            .collect();
+        assert_eq!(
+            resolved,
+            resolutions.map(|(how, by)| (how.to_owned(), by.to_owned())),
+            "{early:?}, {choice}"
+        );
+        assert_eq!(chat.state()["approvals"], json!([]));
+        if early.is_none() {
+            let late = chat.respond(&second, "allowOnce", json!({})).unwrap_err();
+            assert_eq!((late.code, &late.data["resolution"]), (-32051, &json!("cancelled")));
         }
     }
 }
