@@ -229,13 +229,22 @@ fn an_answer_to_the_old_digest_or_without_revision_is_refused() {
     assert_eq!((error.code, &error.data["field"]), (-32059, &json!("revision")));
     let error = chat.respond(&approval, "allowOnce", json!({})).unwrap_err();
     assert_eq!((error.code, &error.data["field"]), (-32059, &json!("choice")));
-    for mode in ["plan", "auto", "bypassPermissions"] {
+    // Plan mode is no mode to execute in; the others are, and are not to be had here.
+    for (mode, code, kind) in [
+        ("plan", -32059, "invalidInput"),
+        ("auto", -32054, "refused"),
+        ("bypassPermissions", -32054, "refused"),
+    ] {
         let error = chat.respond(&approval, "execute", json!({"mode": mode})).unwrap_err();
-        assert!([-32054, -32059].contains(&error.code), "{mode}: {error:?}");
+        assert_eq!((error.code, &error.data["kind"]), (code, &json!(kind)), "{mode}: {error:?}");
     }
     let cut = approval["approvalId"].as_str().unwrap().rsplit_once(':').unwrap().0.to_owned();
-    let error = chat.respond(&approval, "execute", json!({"approvalId": format!("{cut}:0000")})).unwrap_err();
-    assert!([-32050, -32602].contains(&error.code), "{error:?}");
+    // What is no id of an approval is told from one that there is not.
+    for (id, code) in [("0000", -32050), ("000G", -32602), ("", -32602)] {
+        let unknown = json!({"approvalId": format!("{cut}:{id}")});
+        let error = chat.respond(&approval, "execute", unknown).unwrap_err();
+        assert_eq!(error.code, code, "{id}: {error:?}");
+    }
     assert_eq!(chat.state()["approvals"][0]["approvalId"], approval["approvalId"]);
     assert_eq!(chat.mode(), "plan");
 }
@@ -328,8 +337,10 @@ fn pm_19_of_two_answers_in_the_same_instant_one_wins() {
     let (mut chat, mut approval) = presented(&world, "plan");
     let mut rivals =
         ["one", "two"].map(|name| (name, Line::connect_as(world.daemon.socket(), name, "person")));
-    let mut won = [0, 0];
+    let mut won = std::collections::HashMap::from([("one", 0), ("two", 0)]);
     for round in 0..ROUNDS {
+        // Who comes to the barrier last goes on first, so they take turns.
+        rivals.reverse();
         let barrier = Barrier::new(2);
         let answers: Vec<_> = std::thread::scope(|scope| {
             let (barrier, approval) = (&barrier, &approval);
@@ -352,13 +363,14 @@ fn pm_19_of_two_answers_in_the_same_instant_one_wins() {
         let winners: Vec<_> = (0..2).filter(|at| answers[*at].is_ok()).collect();
         assert_eq!(winners.len(), 1, "round {round}: {answers:?}");
         let (winner, loser) = (winners[0], 1 - winners[0]);
-        won[winner] += 1;
+        *won.get_mut(rivals[winner].0).unwrap() += 1;
         let lost = answers[loser].as_ref().unwrap_err();
         assert_eq!((lost.code, &lost.data["by"]["client"]), (-32051, &json!(rivals[winner].0)));
         let resolved = chat.line.event_of("approvalResolved");
         assert_eq!(resolved["feedback"], format!("{} {round}", rivals[winner].0));
         approval = chat.approval();
     }
+    assert!(won.values().all(|times| *times > 0), "it was no race: {won:?}");
     assert_eq!(chat.events("approvalResolved").len(), ROUNDS);
     assert_eq!(chat.mode(), "plan");
 }
