@@ -101,7 +101,7 @@ async fn a_change_of_the_file_makes_the_answer_stale_and_the_approval_new() {
 
 #[tokio::test]
 async fn a_plan_that_was_emptied_cannot_be_approved_until_it_is_mended() {
-    let (home, id, _, _) = presented(Mode::Default).await;
+    let (home, id, turn, _) = presented(Mode::Default).await;
     let answer = home.answer(id, ChoiceId::Execute).await;
     let file = plan_file(&home.state(id).await);
     for unfit in [String::new(), "x".repeat(300 * 1024)] {
@@ -112,13 +112,9 @@ async fn a_plan_that_was_emptied_cannot_be_approved_until_it_is_mended() {
         assert_eq!(home.state(id).await.mode, Mode::Plan);
     }
     std::fs::write(&file, PLAN).unwrap();
-    // Whole again, and looked at again.
-    let _ = home.respond(answer).await;
-    if home.state(id).await.mode == Mode::Plan {
-        let again = home.answer(id, ChoiceId::Execute).await;
-        home.respond(again).await.unwrap();
-    }
-    assert_eq!(home.state(id).await.mode, Mode::AcceptEdits);
+    // Word for word what was shown, so the answer to that counts: nobody has to look again.
+    assert_eq!(home.respond(answer).await.unwrap().mode_now, Mode::AcceptEdits);
+    assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);
 }
 
 #[tokio::test]
@@ -206,21 +202,34 @@ async fn a_mode_change_judges_waiting_calls_again() {
 async fn an_answer_and_a_mode_change_at_once_settle_it_once_and_plan_mode_wins() {
     let write =
         || json!([{ "name": "write_file", "arguments": { "file_path": "b.txt", "content": "beta\n" } }]);
-    for _ in 0..20 {
+    for mode_first in [true, false] {
         let home = Home::start(calls(write())).await;
         let id = home.session(Mode::Default).await;
         let mut listener = home.listen(id).await;
         let turn = home.prompt(id, "write").await.turn_id;
         listener.next("approvalRequested").await;
         let yes = home.answer(id, ChoiceId::AllowOnce).await;
-        let (mode, answered) = tokio::join!(home.set_mode(id, Mode::Plan), home.respond(yes));
+        // Both wait in the mailbox before the session looks at either.
+        let (plan, answer) = (home.set_mode(id, Mode::Plan), home.respond(yes));
+        let (mode, answered) = if mode_first {
+            tokio::join!(biased; plan, answer)
+        } else {
+            let (answered, mode) = tokio::join!(biased; answer, plan);
+            (mode, answered)
+        };
         assert_eq!(mode.unwrap(), Mode::Plan);
-        assert!(matches!(answered, Ok(_) | Err(SessionError::ApprovalSettled(_))));
-        home.wait(id, turn).await;
+        // Taken, in either order, and told in which mode it counts: what it allows is judged again.
+        let mode_now = if mode_first { Mode::Plan } else { Mode::Default };
+        assert_eq!(answered.unwrap().mode_now, mode_now);
+        assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);
         assert!(!home.project.join("b.txt").exists(), "it was written in plan mode");
         let events = listener.so_far();
-        let count = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
-        assert_eq!((count("approvalResolved"), count("toolCallFinished")), (1, 1), "{events:?}");
+        let told = |kind: &str, field: &str| -> Vec<Value> {
+            let of_kind = events.iter().filter(|event| event["type"] == kind);
+            of_kind.map(|event| event[field].clone()).collect()
+        };
+        assert_eq!(told("approvalResolved", "resolution"), ["answered"], "{events:?}");
+        assert_eq!(told("toolCallFinished", "status"), ["denied"], "{events:?}");
     }
 }
 
@@ -238,7 +247,11 @@ async fn an_approved_call_whose_file_has_changed_meanwhile_does_not_run() {
     let yes = home.answer(id, ChoiceId::AllowOnce).await;
     std::fs::write(home.project.join("a.txt"), "precious\n").unwrap();
     home.respond(yes).await.unwrap();
-    home.wait(id, turn).await;
+    assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);
+    // Prepared anew, the write finds a file that the model has not seen. The reading before it is passed over.
+    let refused =
+        listener.until(|event| event["type"] == "toolCallFinished" && event["status"] != "ok").await;
+    assert_eq!((&refused["status"], &refused["reason"]), (&json!("error"), &json!("call.invalid")));
     assert_eq!(std::fs::read_to_string(home.project.join("a.txt")).unwrap(), "precious\n");
 }
 
