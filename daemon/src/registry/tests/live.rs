@@ -15,12 +15,19 @@ fn live(home: &Home) -> u32 {
     home.registry.gauges().live
 }
 
+/// Lets time pass, and lets sessions do what it makes due.
+async fn pass(time: Duration) {
+    tokio::time::advance(time).await;
+    for _ in 0..12 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Lets the idle time pass until the session has left memory.
 async fn unload(home: &Home) {
     tokio::time::pause();
     while live(home) > 0 {
-        tokio::time::advance(Duration::from_secs(61)).await;
-        tokio::task::yield_now().await;
+        pass(Duration::from_secs(61)).await;
     }
     tokio::time::resume();
 }
@@ -53,35 +60,96 @@ async fn a_listener_stays_where_it_is_while_the_session_is_unloaded() {
 async fn a_session_that_waits_for_a_person_stays_in_memory() {
     let write = json!([{ "name": "write_file", "arguments": { "file_path": "b.txt", "content": "beta\n" } }]);
     let home = Home::start(calls(write)).await;
-    let id = home.session(Mode::Default).await;
+    let (id, idle) = (home.session(Mode::Default).await, home.session(Mode::Default).await);
     let mut listener = home.listen(id).await;
     home.prompt(id, "write").await;
     listener.next("approvalRequested").await;
+    home.state(idle).await;
+    assert_eq!(live(&home), 2);
     tokio::time::pause();
+    // The idle one beside it shows that it had time enough to leave.
+    while live(&home) == 2 {
+        pass(Duration::from_secs(61)).await;
+    }
     for _ in 0..5 {
-        tokio::time::advance(Duration::from_secs(600)).await;
-        tokio::task::yield_now().await;
+        pass(Duration::from_secs(600)).await;
+        assert_eq!(live(&home), 1);
     }
     tokio::time::resume();
-    assert_eq!(home.registry.waiting(None).await.len(), 1);
+    let waiting = home.registry.waiting(None).await;
+    let sessions: Vec<_> = waiting.iter().map(|waiting| waiting.session_id).collect();
+    assert_eq!((sessions, live(&home)), (vec![id], 1));
 }
 
 #[tokio::test]
 async fn a_message_that_meets_the_unloading_is_never_lost() {
     let home = Home::start(says("Hello.")).await;
     let id = home.session(Mode::Default).await;
+    home.state(id).await;
     tokio::time::pause();
+    // Whether the session was in memory when the message came, with its idle time not yet over, and just over.
+    let (mut early, mut due) = (Vec::new(), Vec::new());
     for n in 0..300 {
         let title = format!("title {n}");
-        // Everything between "not yet idle" and "gone".
-        tokio::time::advance(Duration::from_secs(60)).await;
-        for _ in 0..n % 12 {
-            tokio::task::yield_now().await;
+        match n % 3 {
+            0 => {
+                tokio::time::advance(Duration::from_secs(59)).await;
+                early.push(live(&home));
+            }
+            1 => {
+                tokio::time::advance(Duration::from_millis(60_001)).await;
+                due.push(live(&home));
+            }
+            _ => {
+                while live(&home) > 0 {
+                    pass(Duration::from_secs(61)).await;
+                }
+            }
         }
         set_title(&home, id, &title).await.unwrap();
         assert_eq!(home.state(id).await.title, Some(title));
     }
     tokio::time::resume();
+    assert_eq!(early, [1; 100]);
+    assert!(due.contains(&1), "no message came while the session was about to leave");
+}
+
+/// What one thread cannot show: the message comes in between the session's last look at its mailbox and its leaving.
+#[tokio::test]
+async fn a_message_from_another_thread_that_meets_the_unloading_is_never_lost() {
+    const ROUNDS: usize = 300;
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Default).await;
+    home.state(id).await;
+    tokio::time::pause();
+    let (mut stayed, mut left) = (0, 0);
+    for n in 0..ROUNDS {
+        let title = format!("title {n}");
+        let go = Arc::new(AtomicBool::new(false));
+        let sender = tokio::task::spawn_blocking({
+            let (registry, title, go) = (Arc::clone(&home.registry), title.clone(), Arc::clone(&go));
+            let runtime = tokio::runtime::Handle::current();
+            move || {
+                while !go.load(Ordering::SeqCst) {
+                    std::hint::spin_loop();
+                }
+                // Each round a little later than the one before.
+                for _ in 0..n * 32 % 4096 {
+                    std::hint::spin_loop();
+                }
+                let was_live = registry.gauges().live == 1;
+                let ask = registry.ask(id, |reply| Command::SetTitle { title, reply });
+                runtime.block_on(ask).map(|()| was_live)
+            }
+        });
+        tokio::time::advance(Duration::from_millis(60_001)).await;
+        go.store(true, Ordering::SeqCst);
+        let was_live = sender.await.unwrap().unwrap();
+        *(if was_live { &mut stayed } else { &mut left }) += 1;
+        assert_eq!(home.state(id).await.title, Some(title));
+    }
+    tokio::time::resume();
+    assert!(stayed > 0 && left > 0, "only one side of the moment was met: {stayed} and {left}");
 }
 
 #[tokio::test]
