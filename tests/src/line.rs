@@ -159,9 +159,13 @@ impl Line {
     }
 
     fn pump(&mut self, what: &str) {
-        let Some(mut message) = self.read() else {
+        let Some(message) = self.read() else {
             panic!("the daemon closed the connection before {what}; seen so far:\n{}", self.seen());
         };
+        self.take(message);
+    }
+
+    fn take(&mut self, mut message: Value) {
         if message.get("method").is_some() {
             let event = message["params"]["result"].take();
             self.history.push(event.clone());
@@ -171,6 +175,14 @@ impl Line {
         } else {
             panic!("an answer to nobody: {message}");
         }
+    }
+
+    /// Everything until the daemon closes, as events in order.
+    pub fn rest(&mut self) -> &[Value] {
+        while let Some(message) = self.read() {
+            self.take(message);
+        }
+        &self.history
     }
 
     /// Everything so far, one event a line, for messages.
