@@ -99,10 +99,22 @@ async fn without_helper() {
 
     let place = Place::new();
     let fifo = place.fifo();
-    // Another call at the same time is not touched by the sweep.
-    let other = place.run(CommandSpec { cwd: "/".into(), ..place.spec("echo other; sleep 1; echo here") });
-    let killed = place.run(place.spec(&format!("{detached}\n kill -9 $PPID; while :; do sleep 600; done")));
-    let (other, killed) = tokio::join!(other, killed);
+    // Another call, which begins before the sweep and ends after it, is not touched.
+    let go = place.path().join("go");
+    let until_then = format!("echo other; until [ -e {} ]; do sleep 0.01; done; echo here", go.display());
+    let spec = CommandSpec { cwd: "/".into(), ..place.spec(&until_then) };
+    let begun = tokio::sync::Notify::new();
+    let other = place.spawner.run(spec, CancellationToken::new(), |_| begun.notify_one());
+    let killed = async {
+        begun.notified().await;
+        let command = format!("{detached}\n kill -9 $PPID; while :; do sleep 600; done");
+        let killed = place.run(place.spec(&command)).await;
+        std::fs::write(&go, "").unwrap();
+        killed
+    };
+    let both = Box::pin(async { tokio::join!(other, killed) });
+    let (other, killed) = soon("the end of both", both).await;
+    let other = other.unwrap();
     assert_eq!((killed.status, killed.leftovers), (Status::Lost, Leftovers::Stopped));
     assert_eq!(text(&killed), "printed\n");
     assert_eq!((other.status, text(&other).as_str()), (Status::Code(0), "other\nhere\n"));
