@@ -258,7 +258,7 @@ impl Stages<'_> {
         Some(verdict.with_rule(rule))
     }
 
-    /// Stage 8: DESIGN.md's table. `auto` cannot be entered yet: its breaker counts as open, which makes it `default`.
+    /// Stage 8: the table of README.md, "Modes", in full. `auto` cannot be entered yet: its breaker counts as open, which makes it `default`.
     fn table(&self, effect: &Effect) -> Verdict {
         match effect {
             Effect::ReadPath(path) => match self.place(path) {

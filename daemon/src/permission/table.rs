@@ -1,4 +1,4 @@
-//! The gate's specification as data: DESIGN.md "Modes and effects", row by row, and the order of the stages.
+//! The gate's specification as data: what README.md says under "Modes", case by case, and the order of the stages.
 
 use agentd_protocol::mode::Mode;
 use agentd_protocol::permission::{Confinement, Decision};

@@ -1,4 +1,4 @@
-//! What a restart finds, and what it makes of it: the table "After a crash" of DESIGN.md as one pure function.
+//! What a restart finds, and what it makes of it, as one pure function. Its tests are the table.
 
 use agentd_protocol::event::ToolStatus;
 use agentd_protocol::turn::Outcome;

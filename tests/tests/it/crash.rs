@@ -1,4 +1,4 @@
-//! What a restart makes of what it finds: the table "After a crash".
+//! What a restart makes of what it finds.
 
 use agentd_tests::{Chat, Daemon, Dialect, Reply, Script, Start, World, call, eventually};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! The table "After a crash" of DESIGN.md, row by row.
+//! What a restart makes of each thing that it may find, case by case.
 
 use super::super::recover::recover;
 use super::super::step::{Step, next_step};

@@ -1,5 +1,5 @@
 //! The shape of the daemon, held by a test: a lower floor never imports a higher one, and what touches files, starts
-//! processes or speaks JSON-RPC stays in the modules that own it. See DESIGN.md, "The floors".
+//! processes or speaks JSON-RPC stays in the modules that own it. See ARCHITECTURE.md, "The floors of the daemon".
 
 mod source;
 
