@@ -29,46 +29,48 @@ fn rp_08_a_client_that_never_reads_delays_nobody() {
     assert_eq!(status["runningTurns"], 0);
 }
 
-#[test]
-fn rp_10_a_lost_connection_cancels_nothing_and_events_go_on_without_gap_or_double() {
-    let slow = Reply::text("Word by word it comes.").fault(Some(1), json!({"hang": {"after": 900}}));
-    let world = World::new(Script::new().step(slow));
-    let mut chat = world.session("default");
-    chat.prompt("Talk");
-    let _ = chat.line.event_of("turnStarted");
-    let last = chat.line.history.iter().filter_map(|event| event["seq"].as_u64()).max().unwrap();
-    let seen: Vec<_> = chat.line.history.iter().filter_map(|event| event["seq"].as_u64()).collect();
-    let (id, before) = (chat.id.clone(), chat.line.history.clone());
-    drop(chat);
-    world.model.release();
-    let mut line = Line::connect_as(world.daemon.socket(), "test", "person");
-    line.call("events/subscribe", json!({"sessionId": id, "afterSeq": last}));
-    let _ = line.event_of("turnFinished");
-    let rest: Vec<_> = line
-        .history
-        .iter()
-        .filter(|event| event["type"] != "synced")
-        .filter_map(|event| event["seq"].as_u64())
-        .collect();
-    assert!(rest.iter().all(|seq| *seq > last) && rest.is_sorted(), "{rest:?}");
-    // Both parts together are the whole.
+/// The numbers of what was journaled among these events; each is there once, in order.
+fn seqs(history: &[serde_json::Value]) -> Vec<u64> {
+    let journaled = history.iter().filter(|event| event["type"] != "synced");
+    let seqs: Vec<_> = journaled.filter_map(|event| event["seq"].as_u64()).collect();
+    assert!(seqs.windows(2).all(|pair| pair[0] < pair[1]), "a double, or out of order: {seqs:?}");
+    seqs
+}
+
+/// The numbers of everything that a session has journaled so far.
+fn all_seqs(world: &World, id: &str) -> Vec<u64> {
     let mut whole = Line::connect(world.daemon.socket());
     whole.call("events/subscribe", json!({"sessionId": id, "afterSeq": 0}));
     let _ = whole.event_of("synced");
-    let all: Vec<_> = whole
-        .history
-        .iter()
-        .filter(|event| event["type"] != "synced")
-        .filter_map(|event| event["seq"].as_u64())
-        .collect();
-    let mut parts: Vec<_> = before
-        .iter()
-        .filter(|event| event["type"] != "synced")
-        .filter_map(|event| event["seq"].as_u64())
-        .collect();
-    parts.extend(rest);
-    assert_eq!(parts, all, "seen first: {seen:?}");
-    let error = whole.refused("events/subscribe", json!({"sessionId": id, "afterSeq": 100_000}));
+    seqs(&whole.history)
+}
+
+#[test]
+fn rp_10_a_lost_connection_cancels_nothing_and_events_go_on_without_gap_or_double() {
+    let text = "Word by word it comes, and the connection is lost between two of them.";
+    let slow = Reply::text(text).fault(Some(1), json!({"hang": {"after": 500}}));
+    let world = World::new(Script::new().step(slow));
+    let mut chat = world.session("default");
+    let turn = chat.prompt("Talk");
+    // In the middle of an answer, which does not go on by itself.
+    let delta = chat.line.event_of("messageDelta");
+    assert!(delta["text"].as_str().unwrap().len() < text.len(), "{delta}");
+    let (id, before) = (chat.id.clone(), seqs(&chat.line.history));
+    drop(chat);
+    let mut line = Line::connect_as(world.daemon.socket(), "test", "person");
+    world.model.release();
+    let last = *before.last().unwrap();
+    line.call("events/subscribe", json!({"sessionId": id, "afterSeq": last}));
+    let finished = line.event_of("turnFinished");
+    assert_eq!((&finished["outcome"], &finished["turnId"]), (&json!("finished"), &json!(turn)));
+    assert_eq!(line.call("turn/wait", json!({"sessionId": id, "turnId": turn}))["text"], text);
+    assert_eq!(world.model.requests().len(), 1, "nothing was begun anew");
+    let rest = seqs(&line.history);
+    assert!(rest[0] > last, "{rest:?} after {last}");
+    // Both parts together are the whole.
+    let all = all_seqs(&world, &id);
+    assert_eq!([before, rest].concat(), all);
+    let error = line.refused("events/subscribe", json!({"sessionId": id, "afterSeq": 100_000}));
     assert_eq!((error.code, error.data["head"].as_u64()), (-32053, all.last().copied()));
 }
 
@@ -141,7 +143,7 @@ async fn the_client_crate_resumes_over_a_kill_and_answers_the_approval_that_surv
     };
     let mut events = client.subscribe(params).await.unwrap();
     chat.prompt("Go");
-    let (mut seqs, mut reconnected, mut asked) = (Vec::new(), false, None);
+    let (mut received_seqs, mut reconnected, mut asked) = (Vec::new(), false, None);
     let outcome = loop {
         let item = tokio::time::timeout(agentd_tests::PATIENCE, events.next()).await.unwrap().unwrap();
         match item.expect("the stream goes on") {
@@ -161,16 +163,19 @@ async fn the_client_crate_resumes_over_a_kill_and_answers_the_approval_that_surv
                         asked = Some(approval.clone());
                         world.kill9_and_restart();
                     }
-                    EventBody::TurnFinished { outcome, .. } => break *outcome,
+                    EventBody::TurnFinished { outcome, .. } => {
+                        received_seqs.extend(received.event.seq.map(|seq| seq.0));
+                        break *outcome;
+                    }
                     _ => {}
                 }
-                seqs.extend(received.event.seq);
+                received_seqs.extend(received.event.seq.map(|seq| seq.0));
             }
         }
     };
     assert_eq!(outcome.name(), "finished");
     assert!(reconnected);
-    assert!(seqs.windows(2).all(|pair| pair[0] < pair[1]), "no double: {seqs:?}");
+    assert_eq!(received_seqs, all_seqs(&world, &chat.id), "no gap, no double");
     assert_eq!(world.home.project().read("c"), "x");
 }
 
