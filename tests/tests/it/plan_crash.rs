@@ -121,7 +121,7 @@ fn pm_20_killed_inside_of_the_answers_commit_it_is_whole_or_absent() {
                     assert_eq!(state["plan"]["phase"], "presented");
                 }
                 ("acceptEdits", 0) => {
-                    assert!(cut >= length - 1, "{cut} of {length} bytes are no commit");
+                    assert!(cut == length, "{cut} of {length} bytes are no commit");
                     assert_eq!(state["plan"]["phase"], "approved");
                 }
                 (mode, pending) => panic!("in between at {cut} of {length}: {mode}, {pending} pending"),

@@ -159,8 +159,7 @@ fn exit_plan_mode_outside_of_plan_mode_is_an_error_result() {
     let mut chat = world.session("acceptEdits");
     chat.prompt("Go");
     assert_eq!(chat.outcome(), "finished");
-    let verdict = chat.verdict("exit_plan_mode");
-    assert_eq!((verdict.status.as_str(), verdict.why.as_str()), ("error", "plan.notReady"));
+    assert_eq!(chat.verdict("exit_plan_mode").line(), "exit_plan_mode ask plan.leave error plan.notReady");
     assert!(chat.events("approvalRequested").is_empty());
     assert!(chat.results()[0].contains("not in plan mode"), "{:?}", chat.results());
 }
@@ -171,7 +170,7 @@ fn an_empty_plan_is_not_presented() {
     let mut chat = world.session("plan");
     chat.prompt("Go");
     assert_eq!(chat.outcome(), "finished");
-    assert_eq!(chat.verdict("exit_plan_mode").why, "plan.notReady");
+    assert_eq!(chat.verdict("exit_plan_mode").line(), "exit_plan_mode ask plan.leave error plan.notReady");
     assert_eq!(chat.mode(), "plan");
     assert!(chat.events("approvalRequested").is_empty());
 }

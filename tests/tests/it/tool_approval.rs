@@ -96,7 +96,7 @@ fn j10_accept_edits_settles_a_waiting_edit() {
         (&approval["approvalId"], &json!("settledByMode"))
     );
     assert_eq!(chat.outcome(), "finished");
-    assert_eq!(chat.verdict("write_file").status, "ok");
+    assert_eq!(chat.verdict("write_file").line(), "write_file ask,allow write.workspace,write.workspace ok");
     assert_eq!(world.home.project().read("src/a.rs"), "new\n");
 }
 
@@ -109,8 +109,10 @@ fn j10_dont_ask_refuses_a_waiting_edit() {
     let _ = chat.approval();
     chat.set_mode("dontAsk");
     assert_eq!(chat.outcome(), "finished");
-    let verdict = chat.verdict("write_file");
-    assert_eq!((verdict.status.as_str(), verdict.why.as_str()), ("denied", "mode.dontAsk"));
+    assert_eq!(
+        chat.verdict("write_file").line(),
+        "write_file ask,deny write.workspace,mode.dontAsk denied mode.dontAsk"
+    );
     assert_eq!(world.home.project().tree(), before);
 }
 
@@ -161,8 +163,7 @@ fn a_file_that_changed_since_the_approval_was_shown_is_not_written_over() {
     world.home.project().write("src/a.rs", "a person wrote this meanwhile\n");
     chat.choose(&approval, "allowOnce");
     assert_eq!(chat.outcome(), "finished");
-    let verdict = chat.verdict("write_file");
-    assert_eq!(verdict.status, "error", "{verdict:?}");
+    assert_eq!(chat.verdict("write_file").line(), "write_file ask write.workspace error call.invalid");
     assert_eq!(world.home.project().read("src/a.rs"), "a person wrote this meanwhile\n");
     assert!(chat.events("fileChanged").is_empty());
 }
@@ -238,8 +239,10 @@ fn an_interrupt_ends_a_running_command_and_keeps_what_it_said() {
     });
     chat.interrupt();
     assert_eq!(chat.outcome(), "interrupted");
-    let verdict = chat.verdict("run_shell");
-    assert_eq!((verdict.status.as_str(), verdict.why.as_str()), ("interrupted", "turn.interrupted"));
+    assert_eq!(
+        chat.verdict("run_shell").line(),
+        "run_shell ask command.unconfined interrupted turn.interrupted"
+    );
     assert!(chat.results()[0].contains("begun"), "{:?}", chat.results());
     assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
 }
@@ -262,9 +265,15 @@ fn entering_plan_mode_names_and_stops_what_still_runs() {
     });
     chat.set_mode("plan");
     assert_eq!(chat.outcome(), "finished", "the turn itself goes on, in plan mode");
-    assert_eq!(chat.events("planEntered")[0]["running"][0], json!(format!("run {command}")));
-    let verdicts: Vec<_> = chat.verdicts().iter().map(|verdict| verdict.status.clone()).collect();
-    assert_eq!(verdicts, ["interrupted", "denied"]);
+    assert_eq!(chat.events("planEntered")[0]["running"], json!([format!("run {command}")]));
+    let lines: Vec<_> = chat.verdicts().iter().map(|verdict| verdict.line()).collect();
+    assert_eq!(
+        lines,
+        [
+            "run_shell ask command.unconfined interrupted turn.interrupted",
+            "run_shell deny plan.command denied plan.command"
+        ]
+    );
     assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     assert!(!project.path.join("later").exists());
 }
