@@ -28,6 +28,7 @@ async fn a_prompt_that_cannot_be_saved_changes_nothing_and_works_afterwards() {
         assert_eq!(home.wait(id, again.turn_id).await.text, "Hello.");
     }
     let requests = home.requests().await;
+    assert_eq!(requests.len(), 2);
     assert!(!requests.iter().any(|request| request.to_string().contains("xylophone")), "it ran after all");
 }
 
@@ -73,7 +74,7 @@ async fn what_a_call_has_done_is_recorded_when_the_journal_takes_it_again() {
     while home.state(id).await.calls[0].status != agentd_protocol::session::CallStatus::Running {}
     home.faults.fail(Op::Write, 1);
     home.probe.gate.0.add_permits(1);
-    listener.next("notice").await;
+    listener.until(|event| event["type"] == "notice" && event["code"] == "storage").await;
     assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);
     let result = listener.next("toolCallFinished").await;
     assert_eq!((&result["status"], &result["content"]), (&json!("ok"), &json!("waited")));

@@ -288,17 +288,17 @@ async fn after_the_end_every_message_is_refused_at_once() {
     let id = home.session(Mode::Default).await;
     home.state(id).await;
     home.registry.park(Duration::from_secs(5)).await;
-    assert!(home.prompt(id, "kept for later").await.queued || home.state(id).await.inbox.len() == 1);
+    let kept = home.prompt(id, "kept for later").await;
+    // Nothing is before it, and still it does not begin.
+    assert_eq!((kept.queued, home.state(id).await.inbox.len()), (false, 1));
+    assert!(home.requests().await.is_empty());
     home.registry.leave().await;
     for id in [id, SessionId::generate()] {
         assert!(matches!(home.registry.snapshot(id).await, Err(SessionError::Refused(_))));
     }
     let home = home.restart().await;
-    let mut listener = home.listen(id).await;
-    if home.state(id).await.activity != Activity::Idle {
-        listener.next("turnFinished").await;
-    }
-    assert_eq!(home.state(id).await.last_outcome, Some(Outcome::Finished));
+    assert_eq!(home.wait(id, kept.turn_id).await.outcome, Outcome::Finished);
+    assert_eq!(home.requests().await.len(), 1);
 }
 
 #[tokio::test]
