@@ -82,7 +82,16 @@ pub(super) fn new_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+/// No link is followed, and a pipe in a file's place is not waited for.
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
+
+/// Whatever else may stand in its place.
+fn must_be_file(file: &File) -> io::Result<()> {
+    match file.metadata()?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no regular file")),
+    }
+}
 
 pub(super) fn create(layer: &dyn Layer, dir: &Path) -> Result<JournalFile, JournalError> {
     make_dir(dir)?;
@@ -120,6 +129,7 @@ impl Opening {
     pub(super) fn new(layer: &dyn Layer, dir: &Path) -> Result<Self, JournalError> {
         let path = dir.join(FILE_NAME);
         let (file, read_only) = open_file(dir, &path)?;
+        must_be_file(&file).doing("open", &path)?;
         let file = Arc::new(file);
         let storage = layer.wrap(Arc::clone(&file), &path);
         let size = storage.facts().doing("look at", &path)?.len;
@@ -206,12 +216,8 @@ pub(super) fn keep_beside(dir: &Path, content: &[u8]) -> Result<(), JournalError
 
 /// The checkpoint, if there is one of at most `limit` bytes. Anything in its place that cannot be read is as good as none.
 pub(super) fn kept_beside(dir: &Path, limit: u64) -> Option<Vec<u8>> {
-    // A pipe in its place must not make the start wait for a writer.
-    let flags = NO_FOLLOW | rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(dir.join(CHECKPOINT)).ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
+    let file = OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(dir.join(CHECKPOINT)).ok()?;
+    must_be_file(&file).ok()?;
     let mut content = Vec::new();
     file.take(limit + 1).read_to_end(&mut content).ok()?;
     (content.len() as u64 <= limit).then_some(content)
@@ -266,7 +272,7 @@ pub(super) fn ends(dir: &Path) -> Result<Ends, JournalError> {
         .read(true)
         .custom_flags(NO_FOLLOW)
         .open(&path)
-        .and_then(|file| file.metadata().map(|meta| (file, meta.len())))
+        .and_then(|file| must_be_file(&file).and_then(|()| file.metadata()).map(|meta| (file, meta.len())))
         .map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => JournalError::Missing { dir: dir.to_owned() },
             _ => JournalError::Io { action: "open", path: path.clone(), source: error },

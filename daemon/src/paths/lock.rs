@@ -1,5 +1,6 @@
 //! One daemon for one state folder: a kernel lock, held for life, so it is free again however the holder ended. Its
-//! content tells the next one who holds it; only the lock counts.
+//! content tells the next one who holds it; only the lock counts. The folder itself is locked too, so that removing the
+//! lock's file lets nobody in.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read as _};
@@ -15,6 +16,7 @@ use super::{Paths, PathsError};
 #[derive(Debug)]
 pub struct StateLock {
     file: File,
+    _folder: File,
 }
 
 /// Who holds the lock, as far as is known: it may be just starting, or not say.
@@ -45,6 +47,7 @@ impl StateLock {
     /// # Errors
     /// `Held`, or the lock file cannot be opened, locked or written.
     pub fn acquire(paths: &Paths, version: &str) -> Result<Self, LockError> {
+        let folder = File::open(paths.state_dir()).map_err(io_error("open", paths.state_dir()))?;
         let path = paths.lock_file();
         let mut file = OpenOptions::new()
             .read(true)
@@ -55,14 +58,14 @@ impl StateLock {
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
             .open(&path)
             .map_err(io_error("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let by = read_holder(&mut file);
-                return Err(LockError::Held { state: paths.state_dir().to_owned(), by });
-            }
-            Err(TryLockError::Error(error)) => return Err(io_error("lock", &path)(error).into()),
+        // The folder first: whoever has it has, or is about to have, the file.
+        match take(&folder, paths.state_dir(), &mut file, paths) {
+            // Some network disks lock no folders; the file's lock is what counts.
+            Ok(()) | Err(LockError::Paths(_)) => {}
+            Err(held) => return Err(held),
         }
+        let lock = file.try_clone().map_err(io_error("open", &path))?;
+        take(&lock, &path, &mut file, paths)?;
         let holder = HeldBy {
             pid: Some(std::process::id()),
             socket: Some(paths.socket().to_owned()),
@@ -70,7 +73,18 @@ impl StateLock {
             host: rustix::system::uname().nodename().to_str().ok().map(str::to_owned),
         };
         write_holder(&file, &holder, &path)?;
-        Ok(Self { file })
+        Ok(Self { file, _folder: folder })
+    }
+}
+
+/// Locks `lock`, or says who has it by what stands in `file`.
+fn take(lock: &File, path: &Path, file: &mut File, paths: &Paths) -> Result<(), LockError> {
+    match lock.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            Err(LockError::Held { state: paths.state_dir().to_owned(), by: read_holder(file) })
+        }
+        Err(TryLockError::Error(error)) => Err(io_error("lock", path)(error).into()),
     }
 }
 
@@ -126,6 +140,17 @@ mod tests {
         assert!(by.host.is_some());
         drop(lock);
         StateLock::acquire(&paths, "9").unwrap();
+    }
+
+    #[test]
+    fn removing_the_file_lets_nobody_in() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = paths(root.path());
+        let lock = StateLock::acquire(&paths, "1").unwrap();
+        std::fs::remove_file(paths.lock_file()).unwrap();
+        assert!(matches!(StateLock::acquire(&paths, "2"), Err(LockError::Held { .. })));
+        drop(lock);
+        StateLock::acquire(&paths, "2").unwrap();
     }
 
     #[test]
