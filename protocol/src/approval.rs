@@ -100,6 +100,10 @@ pub struct PlanSubject {
     /// Unified diff from the revision presented before in this cycle, if there was one.
     pub diff: Option<String>,
     pub cycle: u32,
+    /// What has to be known before answering, such as a save that could not be read and is not part of `content`. Part of
+    /// the approval's digest: whoever has not seen it gets `stale`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -341,6 +345,7 @@ mod tests {
                     content: "# Plan".into(),
                     diff: None,
                     cycle: 1,
+                    note: None,
                 },
             },
             title: "Plan".into(),

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use agentd_client::{Client, EventStream, StreamItem};
 use agentd_protocol::approval::{
-    Approval, ApprovalGetParams, ApprovalListParams, ChoiceId, RespondParams, RespondResult, Subject,
-    WaitingApproval,
+    Approval, ApprovalGetParams, ApprovalListParams, ChoiceId, PlanSubject, RespondParams, RespondResult,
+    Subject, WaitingApproval,
 };
 use agentd_protocol::event::{EventBody, SubscribeParams};
 use agentd_protocol::plan::PlanAuthor;
@@ -147,6 +147,9 @@ fn named(
     }
     let see = format!("{program} approve {}", short_id(approval));
     let (flag, seen, current) = match &approval.subject {
+        Subject::Plan { .. } if args.digest.is_some() => {
+            ("--digest", args.digest.as_deref(), approval.digest)
+        }
         Subject::Plan { plan } => ("--revision", args.revision.as_deref(), plan.revision),
         Subject::Tool { .. } | Subject::Question { .. } => {
             ("--digest", args.digest.as_deref(), approval.digest)
@@ -165,6 +168,13 @@ fn named(
             short_digest(current)
         ))
         .next(see));
+    }
+    if let Subject::Plan { plan: PlanSubject { note: Some(note), .. } } = &approval.subject
+        && args.digest.as_deref().is_none_or(|seen| !approval.digest.has_prefix(seen))
+    {
+        // The revision names the text; who has seen only that has not seen this.
+        let again = format!("{see} {} --digest {}", choice.name(), short_digest(approval.digest));
+        return Err(Failure::failed(format!("{note}\nNothing was answered.")).next(again));
     }
     if args.mode.is_some() && !matches!(approval.subject, Subject::Plan { .. }) {
         return Err(Failure::usage("--mode goes with plans only"));
@@ -486,12 +496,30 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_approved_only_by_its_revision() {
+    fn what_is_noted_beside_a_plan_is_told_before_it_is_approved_by_its_revision() {
+        let mut approval = samples::plan("# P");
+        if let Subject::Plan { plan } = &mut approval.subject {
+            plan.note = Some("a save could not be read".into());
+        }
+        let answer = |args: ApproveArgs| named(&approval, ChoiceId::Execute, &args, "agentctl");
+        let revision = ApproveArgs { revision: Some("3f3f3f3f3f3f".into()), ..args() };
+        let failure = answer(revision).unwrap_err();
+        assert_eq!(failure.exit, Exit::Failed);
+        assert!(failure.message.contains("a save could not be read"), "{}", failure.message);
+        assert_eq!(failure.next.as_deref(), Some("agentctl approve deadbeef execute --digest 777777777777"));
+        let seen = ApproveArgs { digest: Some("777777777777".into()), ..args() };
+        assert_eq!(answer(seen).unwrap().digest, approval.digest);
+    }
+
+    #[test]
+    fn a_plan_is_approved_only_by_what_was_seen_of_it() {
         let approval = samples::plan("# P");
         let answer = |args: ApproveArgs| named(&approval, ChoiceId::Execute, &args, "agentctl");
         assert_eq!(answer(args()).unwrap_err().exit, Exit::Usage);
-        let digest_only = ApproveArgs { digest: Some("777777777777".into()), ..args() };
-        assert_eq!(answer(digest_only).unwrap_err().exit, Exit::Usage);
+        // The digest says all that the revision says, and more.
+        let digest = |seen: &str| ApproveArgs { digest: Some(seen.into()), ..args() };
+        assert_eq!(answer(digest("777777777777")).unwrap().digest, approval.digest);
+        assert_eq!(answer(digest("aaaaaaaaaaaa")).unwrap_err().exit, Exit::Failed);
         let short = ApproveArgs { revision: Some("3f3f3f".into()), ..args() };
         assert_eq!(answer(short).unwrap_err().exit, Exit::Usage);
         let other = ApproveArgs { revision: Some("aaaaaaaaaaaa".into()), ..args() };

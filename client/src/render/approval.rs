@@ -186,6 +186,12 @@ impl Page {
             None => self.label("revision", &short_digest(plan.revision), Style::Dim),
             Some(_) => self.label("replaces", &short_digest(plan.revision), Style::Dim),
         }
+        if let (Some(note), None) = (&plan.note, edited) {
+            self.blank();
+            for text in lines_of(note) {
+                self.line(Line::styled(Style::Warn, &text), 0);
+            }
+        }
         self.blank();
         let content = edited.unwrap_or(&plan.content);
         for line in markdown::render(content, self.inner()) {
@@ -312,6 +318,7 @@ pub(crate) mod tests {
                     content: content.into(),
                     diff: None,
                     cycle: 1,
+                    note: None,
                 },
             },
             vec![

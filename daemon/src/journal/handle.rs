@@ -15,7 +15,7 @@ use super::frame::{self, Decoded};
 use super::lines::{Lines, Text};
 use super::service::{Job, blocking};
 use super::{
-    AppendError, AppendFailure, Appended, Changed, Commit, Durability, JournalError, MAX_LINE, Mark,
+    AppendError, AppendFailure, Appended, Changed, Commit, Durability, JournalError, MAX_LINE, Mark, Place,
     RecordRef,
 };
 use crate::ids::Seq;
@@ -154,7 +154,12 @@ impl JournalReader {
     /// As [`JournalReader::record`]; then none is returned.
     pub async fn records(&self, at: Vec<RecordRef>) -> Result<Vec<Box<RawValue>>, JournalError> {
         let file = Arc::clone(&self.file);
-        blocking(move || at.into_iter().map(|at| record(&file, at)).collect()).await?
+        let read = move || {
+            // Neighbours in one commit are usual, and a commit may be long.
+            let mut commit = None;
+            at.into_iter().map(|at| record(&file, at, &mut commit)).collect()
+        };
+        blocking(read).await?
     }
 }
 
@@ -192,7 +197,24 @@ fn commits_after(file: &JournalFile, after: Seq, max_bytes: u64) -> Result<Vec<C
     Ok(commits)
 }
 
-fn record(file: &JournalFile, at: RecordRef) -> Result<Box<RawValue>, JournalError> {
+/// `last`: the commit that was read before, which may be the same.
+fn record(
+    file: &JournalFile,
+    at: RecordRef,
+    last: &mut Option<Commit>,
+) -> Result<Box<RawValue>, JournalError> {
+    let none = || JournalError::NoRecord { path: file.path.clone(), offset: at.offset, index: at.index };
+    let same = last.take().filter(|commit| commit.place == Place { offset: at.offset, len: at.len });
+    let commit = match same {
+        Some(commit) => commit,
+        None => read_commit(file, at)?.ok_or_else(none)?,
+    };
+    let found = commit.records.get(at.index as usize).cloned().ok_or_else(none);
+    *last = Some(commit);
+    found
+}
+
+fn read_commit(file: &JournalFile, at: RecordRef) -> Result<Option<Commit>, JournalError> {
     let none = || JournalError::NoRecord { path: file.path.clone(), offset: at.offset, index: at.index };
     let end = at.offset.checked_add(u64::from(at.len)).ok_or_else(none)?;
     if end > file.index.lock().len || at.len as usize > MAX_LINE {
@@ -200,7 +222,8 @@ fn record(file: &JournalFile, at: RecordRef) -> Result<Box<RawValue>, JournalErr
     }
     let mut line = vec![0; at.len as usize];
     file.reader.read_exact_at(&mut line, at.offset).doing("read", &file.path)?;
-    let Decoded::Commit(mut commit) = frame::decode(&line, at.offset) else { return Err(none()) };
-    let index = at.index as usize;
-    if index < commit.records.len() { Ok(commit.records.swap_remove(index)) } else { Err(none()) }
+    Ok(match frame::decode(&line, at.offset) {
+        Decoded::Commit(commit) => Some(commit),
+        Decoded::Newer(_) | Decoded::Bad => None,
+    })
 }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use agentd_protocol::Timestamp;
+
 use crate::ids::words::Nouns;
 use crate::ids::{Digest, SessionId, digest_of};
 use crate::plan::MAX_PLAN;
@@ -42,7 +44,12 @@ pub struct Created {
 /// What stands at a plan's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanFile {
-    Plan { content: String, revision: Digest },
+    Plan {
+        content: String,
+        revision: Digest,
+        /// When somebody last wrote it, by the file system's clock.
+        modified: Timestamp,
+    },
     Missing,
     Unusable(Unusable),
 }
@@ -127,7 +134,9 @@ pub fn read(path: &Path) -> Result<PlanFile, PlanError> {
         return Ok(PlanFile::Unusable(Unusable::Linked));
     }
     match String::from_utf8(content.bytes) {
-        Ok(text) => Ok(PlanFile::Plan { content: text, revision: content.digest }),
+        Ok(text) => {
+            Ok(PlanFile::Plan { content: text, revision: content.digest, modified: content.modified })
+        }
         Err(_) => Ok(PlanFile::Unusable(Unusable::NotUtf8)),
     }
 }
@@ -218,8 +227,16 @@ mod tests {
         write(path, content, over)
     }
 
-    fn plan(content: &str) -> PlanFile {
-        PlanFile::Plan { content: content.into(), revision: digest_of(content.as_bytes()) }
+    fn plan(content: &str) -> Option<(String, Digest)> {
+        Some((content.into(), digest_of(content.as_bytes())))
+    }
+
+    /// The plan that stands there; absent if it is none.
+    fn plan_at(path: &Path) -> Option<(String, Digest)> {
+        match read(path).unwrap() {
+            PlanFile::Plan { content, revision, .. } => Some((content, revision)),
+            PlanFile::Missing | PlanFile::Unusable(_) => None,
+        }
     }
 
     #[test]
@@ -228,7 +245,7 @@ mod tests {
         let first = place.create(&["otter"]);
         assert_eq!(first.slug, "api-paging-otter");
         assert_eq!(first.path, place.root.join("state/plans/api-paging-otter.md"));
-        assert_eq!(read(&first.path).unwrap(), plan(""));
+        assert_eq!(plan_at(&first.path), plan(""));
         assert_eq!(first.path.metadata().unwrap().mode() & 0o7777, 0o600);
         for folder in ["state", "state/plans"] {
             assert_eq!(place.root.join(folder).metadata().unwrap().mode() & 0o7777, 0o700, "{folder}");
@@ -246,7 +263,7 @@ mod tests {
             let aside = save(&path, "# Plan\n").unwrap().set_aside.unwrap();
             assert_eq!(aside, place.root.join(format!("state/plans/api-paging-otter.md.aside-{n}")));
             assert_eq!(std::fs::read(aside).unwrap(), work);
-            assert_eq!(read(&path).unwrap(), plan("# Plan\n"));
+            assert_eq!(plan_at(&path), plan("# Plan\n"));
         }
         assert_eq!(save(&path, "# Other\n").unwrap().set_aside, None, "a plan is simply replaced");
     }
@@ -281,15 +298,15 @@ mod tests {
         let path = place.create(&["otter"]).path;
         let written = save(&path, "# Plan\n").unwrap();
         assert_eq!(written, Written { revision: digest_of(b"# Plan\n"), set_aside: None });
-        assert_eq!(read(&path).unwrap(), plan("# Plan\n"));
+        assert_eq!(plan_at(&path), plan("# Plan\n"));
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(read(&path).unwrap(), PlanFile::Missing);
         save(&path, "# Again\n").unwrap();
-        assert_eq!(read(&path).unwrap(), plan("# Again\n"));
+        assert_eq!(plan_at(&path), plan("# Again\n"));
         let huge = "x".repeat(usize::try_from(MAX_PLAN).unwrap() + 1);
         assert!(matches!(save(&path, &huge), Err(PlanError::TooLarge { .. })));
-        assert_eq!(read(&path).unwrap(), plan("# Again\n"));
+        assert_eq!(plan_at(&path), plan("# Again\n"));
     }
 
     #[test]
@@ -299,14 +316,14 @@ mod tests {
         std::fs::write(&path, "# Theirs\n").unwrap();
         for over in [None, Some(digest_of(b"")), Some(digest_of(b"# Older\n"))] {
             assert!(matches!(write(&path, "# Ours\n", over), Err(PlanError::Changed { .. })), "{over:?}");
-            assert_eq!(read(&path).unwrap(), plan("# Theirs\n"));
+            assert_eq!(plan_at(&path), plan("# Theirs\n"));
         }
         write(&path, "# Ours\n", Some(digest_of(b"# Theirs\n"))).unwrap();
-        assert_eq!(read(&path).unwrap(), plan("# Ours\n"));
+        assert_eq!(plan_at(&path), plan("# Ours\n"));
         // One that is gone holds nothing that could be lost.
         std::fs::remove_file(&path).unwrap();
         write(&path, "# Again\n", Some(digest_of(b"# Ours\n"))).unwrap();
-        assert_eq!(read(&path).unwrap(), plan("# Again\n"));
+        assert_eq!(plan_at(&path), plan("# Again\n"));
     }
 
     #[test]
@@ -336,7 +353,7 @@ mod tests {
         assert_eq!(save(&path, "# Plan\n").unwrap().set_aside, Some(aside.clone()));
         assert_eq!(std::fs::read_link(&aside).unwrap(), source);
         assert_eq!(std::fs::read_to_string(&source).unwrap(), "source");
-        assert_eq!(read(&path).unwrap(), plan("# Plan\n"));
+        assert_eq!(plan_at(&path), plan("# Plan\n"));
     }
 
     #[test]
@@ -351,7 +368,7 @@ mod tests {
         let written = save(&path, "# Plan\n").unwrap();
         assert!(written.set_aside.is_some());
         assert_eq!(std::fs::read_to_string(&source).unwrap(), "source");
-        assert_eq!(read(&path).unwrap(), plan("# Plan\n"));
+        assert_eq!(plan_at(&path), plan("# Plan\n"));
     }
 
     #[test]

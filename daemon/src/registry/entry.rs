@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Registry;
 use crate::ids::SessionId;
-use crate::journal::Journal;
+use crate::journal::{Journal, JournalError};
 use crate::session::command::Command;
 use crate::session::error::Changed;
 use crate::session::feed::Feed;
@@ -137,15 +137,17 @@ pub(super) async fn host(
         let ended = match brought {
             Ok(Ok(session)) => guarded(session, &mut commands).await.ok(),
             Ok(Err(SessionError::NotFound(_))) => {
+                let missing = || SessionError::NotFound("session");
+                cannot_be_read(&registry, &entry, &mut commands, missing).await;
                 return retire(&registry, &entry, commands, || SessionError::NotFound("session"));
             }
             Ok(Err(error)) => {
                 let message = error.to_string();
                 tracing::error!(session = %entry.id, error = %message, "a session cannot be loaded");
-                refuse(&mut commands, || SessionError::Storage {
-                    message: message.clone(),
-                    changed: Changed::No,
-                });
+                let unread = || SessionError::Storage { message: message.clone(), changed: Changed::No };
+                if cannot_be_read(&registry, &entry, &mut commands, unread).await {
+                    return retire(&registry, &entry, commands, || SessionError::NotFound("session"));
+                }
                 Some(Ended::Idle)
             }
             Err(_) => {
@@ -174,6 +176,40 @@ pub(super) async fn host(
             Some(more) => commands = more,
         }
     }
+}
+
+/// Answers everything that waits for a session that cannot be read. Nobody has to be able to read one to get rid of it, so a
+/// deletion is carried out. Whether the session is gone now.
+async fn cannot_be_read(
+    registry: &Registry,
+    entry: &Entry,
+    commands: &mut mpsc::Receiver<Command>,
+    error: impl Fn() -> SessionError,
+) -> bool {
+    let mut deletions = Vec::new();
+    while let Ok(command) = commands.try_recv() {
+        match command {
+            Command::Delete { reply } => deletions.push(reply),
+            other => other.refuse(error()),
+        }
+    }
+    if deletions.is_empty() {
+        return false;
+    }
+    let dir = registry.deps.paths.session_dir(entry.id);
+    let removed = registry.deps.journals.remove_session(dir).await;
+    if removed.is_ok() {
+        registry.deleted(entry.id);
+        entry.feed.close();
+    }
+    for reply in deletions {
+        let _ = reply.send(match &removed {
+            Ok(()) => Ok(()),
+            Err(JournalError::Missing { .. }) => Err(SessionError::NotFound("session")),
+            Err(error) => Err(SessionError::Storage { message: error.to_string(), changed: Changed::No }),
+        });
+    }
+    removed.is_ok()
 }
 
 /// Ends an entry for good: who sends later finds the mailbox closed and looks again, who has sent is answered.

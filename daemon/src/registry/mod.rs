@@ -32,6 +32,8 @@ pub use feed::{DaemonFeed, FeedNews};
 
 use entry::{Entry, Reservation, Start};
 
+/// Tries to make a session whose id is just becoming free.
+const NEW_TRIES: usize = 10;
 /// Sessions that are loaded side by side at start.
 const RESUMED_AT_ONCE: usize = 8;
 
@@ -155,14 +157,29 @@ impl Registry {
         params: NewParams,
         caller: &Caller,
     ) -> Result<NewResult, SessionError> {
+        for _ in 0..NEW_TRIES {
+            match self.create_once(&params, caller).await {
+                // It was there and is just being deleted: its id is free in a moment.
+                Err(SessionError::NotFound(_)) => tokio::task::yield_now().await,
+                other => return other,
+            }
+        }
+        Err(SessionError::Overloaded)
+    }
+
+    async fn create_once(
+        self: &Arc<Self>,
+        params: &NewParams,
+        caller: &Caller,
+    ) -> Result<NewResult, SessionError> {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(SessionError::Refused("the daemon is shutting down".into()));
         }
         let id = params.session_id.unwrap_or_else(SessionId::generate);
         let answer = |state: State| NewResult { session_id: id, handle: state.handle.clone(), state };
-        let digest = create::params_digest(&params);
+        let digest = create::params_digest(params);
         let Some(reservation) = self.reserve(id) else { return Ok(answer(*self.same_as(id, digest).await?)) };
-        match create::create(&self.deps, id, &params, caller).await {
+        match create::create(&self.deps, id, params, caller).await {
             Ok((state, journal)) => {
                 let result = answer(view(&state, None));
                 reservation.fill(state, journal);

@@ -12,8 +12,7 @@ use super::approval::{AnswerError, answers_text, check_answer};
 use super::command::Caller;
 use super::error::SessionError;
 use super::record::{
-    ApprovalResolved, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanUnreadTold, PlanWritten,
-    Record, Source,
+    ApprovalResolved, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanWritten, Record, Source,
 };
 use super::state::{Call, Pending, Settled};
 use crate::context;
@@ -30,8 +29,12 @@ impl Session {
             None => return self.late_answer(&answer, caller),
         };
         if matches!(pending.approval.subject, Subject::Plan { .. }) {
-            // The person may have saved the file a moment ago: what is approved is what stands there now.
-            self.refresh_plan().await?;
+            // The person may have saved the file a moment ago: what is approved is what stands there now. To plan on, no
+            // file is needed.
+            let refreshed = self.refresh_plan().await;
+            if answer.choice != ChoiceId::KeepPlanning {
+                refreshed?;
+            }
         }
         let Some(pending) = self.state.pending(&pending.approval.approval_id).cloned() else {
             return self.late_answer(&answer, caller);
@@ -44,7 +47,6 @@ impl Session {
             AnswerError::Stale(approval) => SessionError::Stale(approval),
         })?;
         self.check_plan_is_shown(&pending, &answer)?;
-        self.check_plan_was_read(&pending, &answer).await?;
         let Some(call) = self.state.call(&pending.call).cloned() else {
             return Err(SessionError::NotFound("call"));
         };
@@ -93,24 +95,6 @@ impl Session {
              keepPlanning",
             shown.path,
             super::planning::MAX_PRESENTED / 1024
-        )))
-    }
-
-    /// A save that could not be read was meant to count. Whoever answers has to be told once that it does not, whoever
-    /// met it first.
-    async fn check_plan_was_read(
-        &mut self,
-        pending: &Pending,
-        answer: &RespondParams,
-    ) -> Result<(), SessionError> {
-        let Subject::Plan { plan } = &pending.approval.subject else { return Ok(()) };
-        let unread = self.state.plan.as_ref().and_then(|plan| plan.unread.clone());
-        let Some(why) = unread.filter(|_| takes_shown_plan(answer)) else { return Ok(()) };
-        self.commit(vec![PlanUnreadTold {}.into()]).await?;
-        Err(SessionError::Conflict(format!(
-            "{} could not be read as the plan: {why}. It was moved aside in the same folder and the plan as shown was \
-             written back, so nothing was answered; save the plan again, or answer again to take it as shown",
-            plan.path
         )))
     }
 

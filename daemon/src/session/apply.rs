@@ -58,6 +58,7 @@ impl SessionState {
                     author: PlanAuthor::Own,
                     replaced: None,
                     unread: None,
+                    written_at: at,
                     presented: None,
                 });
             }
@@ -65,6 +66,7 @@ impl SessionState {
                 if let Some(plan) = &mut self.plan {
                     let before = plan.revision.replace(written.revision);
                     plan.author = written.by;
+                    plan.written_at = at;
                     plan.replaced = match written.by {
                         PlanAuthor::Outside => None,
                         PlanAuthor::Own | PlanAuthor::Client => {
@@ -84,6 +86,8 @@ impl SessionState {
             }
             Record::PlanRejected(_) => {
                 if let Some(plan) = &mut self.plan {
+                    // Whoever rejected it has read what was said beside it.
+                    plan.unread = None;
                     plan.phase = PlanPhase::Planning;
                 }
             }
@@ -101,11 +105,6 @@ impl SessionState {
                     && plan.revision == Some(saved.revision)
                 {
                     plan.replaced = None;
-                }
-            }
-            Record::PlanUnreadTold(_) => {
-                if let Some(plan) = &mut self.plan {
-                    plan.unread = None;
                 }
             }
             Record::InboxAdded(added) => self.inbox_added(added, place),

@@ -100,6 +100,9 @@ fn choice(id: ChoiceId, label: &str, mode_after: Mode) -> Choice {
     Choice { id, label: label.into(), mode_after }
 }
 
+/// Bytes of each thing that an answer may say: they travel whole inside events.
+const MAX_SAID: usize = 64 * 1024;
+
 /// Binds an answer to all that was shown: tool, input, folder, effects, confinement, or the plan's very bytes.
 fn digest_of_shown(subject: &Subject, title: &str, choices: &[Choice]) -> Digest {
     // Serialising plain data with string keys cannot fail; an empty text would still only make answers stale.
@@ -204,6 +207,14 @@ pub fn check_answer(pending: &Pending, answer: &RespondParams, actor: Actor) -> 
             format!("a plan that is approved has at most {} KiB", MAX_PRESENTED / 1024),
         );
     }
+    let said = [
+        ("feedback", answer.feedback.as_ref().map_or(0, String::len)),
+        ("comments", answer.comments.iter().map(|note| note.text.len() + note.quote.len() + 64).sum()),
+        ("answers", answer.answers.iter().map(|text| text.len() + 16).sum()),
+    ];
+    if let Some((field, _)) = said.into_iter().find(|(_, bytes)| *bytes > MAX_SAID) {
+        return invalid(field, format!("at most {} KiB are taken", MAX_SAID / 1024));
+    }
     match &approval.subject {
         Subject::Plan { plan } => {
             let Some(revision) = answer.revision else {
@@ -300,6 +311,7 @@ mod tests {
             content: content.into(),
             diff: None,
             cycle: 1,
+            note: None,
         }
     }
 
@@ -399,7 +411,8 @@ mod tests {
         let shown = plan_digest(plan("one"));
         let with_diff = PlanSubject { diff: Some("+x".into()), ..plan("one") };
         let elsewhere = PlanSubject { path: "/q.md".into(), ..plan("one") };
-        for other in [plan("two"), with_diff, elsewhere, PlanSubject { cycle: 2, ..plan("one") }] {
+        let noted = PlanSubject { note: Some("by the way".into()), ..plan("one") };
+        for other in [plan("two"), with_diff, elsewhere, noted, PlanSubject { cycle: 2, ..plan("one") }] {
             assert_ne!(plan_digest(other), shown);
         }
     }

@@ -42,10 +42,10 @@ impl Session {
     /// Reads the calls' arguments and lets their tools resolve what they would touch, off the runtime's threads.
     async fn prepare(&mut self, calls: Vec<CallId>, purpose: Purpose) -> Result<(), SessionError> {
         let scene = Arc::new(self.scene());
+        let calls: Vec<_> = calls.iter().filter_map(|id| self.state.call(id).cloned()).collect();
+        let inputs = self.call_inputs(calls.iter().map(|call| call.place).collect()).await?;
         let mut jobs = Vec::new();
-        for id in calls {
-            let Some(call) = self.state.call(&id).cloned() else { continue };
-            let input = self.call_input(call.place).await?;
+        for (call, input) in calls.into_iter().zip(inputs) {
             let arguments = match input {
                 CallInput::Json(Json::Inline(raw)) => Ok(raw),
                 CallInput::Json(Json::Blob(blob)) => {
@@ -56,7 +56,7 @@ impl Session {
                 CallInput::Malformed { problem, .. } => Err(problem),
             };
             let tool = self.deps.tools.find(&call.tool);
-            jobs.push((id, call.tool, tool, arguments));
+            jobs.push((call.id, call.tool, tool, arguments));
         }
         let known = self.deps.tools.specs().into_iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
         let future = async move {
@@ -281,19 +281,24 @@ impl Session {
         Ok(records)
     }
 
-    /// The approval of the plan as it was just read. `keep`: the id of one that moves to this revision.
+    /// The approval of the plan as it was just read. `pending`: one that waits already and keeps its id.
     pub(super) async fn plan_approval(
         &self,
         now: &PlanNow,
-        keep: Option<agentd_protocol::ApprovalId>,
+        pending: Option<&Approval>,
     ) -> Result<Approval, SessionError> {
         let Some(plan) = &self.state.plan else { return Err(SessionError::NotFound("plan")) };
-        let diff = match plan.presented.filter(|presented| *presented != now.revision) {
-            Some(presented) => {
+        let shown = pending.and_then(|pending| match &pending.subject {
+            Subject::Plan { plan } if plan.revision == now.revision => Some(plan),
+            _ => None,
+        });
+        let diff = match (shown, plan.presented.filter(|presented| *presented != now.revision)) {
+            (Some(shown), _) => shown.diff.clone(),
+            (None, Some(presented)) => {
                 let before = self.blob_text(presented).await?;
                 super::planning::diff(before, now.content.clone()).await
             }
-            None => None,
+            (None, None) => None,
         };
         let subject = PlanSubject {
             path: now.path.display().to_string(),
@@ -301,8 +306,17 @@ impl Session {
             content: now.content.clone(),
             diff,
             cycle: plan.cycle,
+            // A later save of theirs takes its place.
+            note: now.unread.as_ref().or(plan.unread.as_ref()).filter(|_| !now.from_outside).map(|why| {
+                format!(
+                    "{} could not be read as the plan: {why}. It is not part of what is shown here; to make it count, \
+                     save the plan again.",
+                    now.path.display()
+                )
+            }),
         };
         let manual = self.deps.policy.still_available(plan.pre_mode);
+        let keep = pending.map(|pending| pending.approval_id.clone());
         Ok(self.frame().plan(keep, subject, PlanModes { manual }))
     }
 

@@ -12,6 +12,10 @@ use crate::journal::{self, AppendError, Durability};
 
 /// Characters of a blob's text that its reference shows of either end.
 const BLOB_ENDS: usize = 2_000;
+/// The same where a commit has many.
+const SHORT_ENDS: usize = 200;
+/// Bytes of texts that one commit holds itself where it may have many.
+pub(super) const COMMIT_ROOM: usize = 128 * 1024;
 
 impl Session {
     /// Journals `records` as one commit, folds them in, publishes their events. Whole or not at all. What the records
@@ -124,12 +128,29 @@ impl Session {
         if text.len() <= INLINE_LIMIT {
             return Ok(Body::Inline(text));
         }
-        let head = text.chars().take(BLOB_ENDS).collect();
-        let tail_start = text.char_indices().rev().nth(BLOB_ENDS - 1).map_or(0, |(index, _)| index);
+        self.blob_body(text, BLOB_ENDS).await
+    }
+
+    async fn blob_body(&self, text: String, ends: usize) -> Result<Body, SessionError> {
+        let head = text.chars().take(ends).collect();
+        let tail_start = text.char_indices().rev().nth(ends - 1).map_or(0, |(index, _)| index);
         let tail = text[tail_start..].to_owned();
         let size = text.len() as u64;
         let blob = self.put_blob(text.into_bytes()).await?;
         Ok(Body::Blob { blob, size, head, tail })
+    }
+
+    /// As [`Session::body`], for one of several texts of a commit: short only while `room` is left, so that many short
+    /// texts do not make a long line.
+    ///
+    /// # Errors
+    /// The blob could not be stored.
+    pub(super) async fn body_within(&self, room: &mut usize, text: String) -> Result<Body, SessionError> {
+        if text.len() <= INLINE_LIMIT.min(*room) {
+            *room -= text.len();
+            return Ok(Body::Inline(text));
+        }
+        self.blob_body(text, SHORT_ENDS).await
     }
 
     /// JSON for a record: a blob of its own when it is long.
@@ -137,7 +158,21 @@ impl Session {
     /// # Errors
     /// The blob could not be stored.
     pub(super) async fn json(&self, raw: Box<serde_json::value::RawValue>) -> Result<Json, SessionError> {
-        if raw.get().len() <= INLINE_LIMIT {
+        let mut room = INLINE_LIMIT;
+        self.json_within(&mut room, raw).await
+    }
+
+    /// As [`Session::body_within`], for JSON.
+    ///
+    /// # Errors
+    /// The blob could not be stored.
+    pub(super) async fn json_within(
+        &self,
+        room: &mut usize,
+        raw: Box<serde_json::value::RawValue>,
+    ) -> Result<Json, SessionError> {
+        if raw.get().len() <= INLINE_LIMIT.min(*room) {
+            *room -= raw.get().len();
             return Ok(Json::Inline(raw));
         }
         Ok(Json::Blob(self.put_blob(raw.get().as_bytes().to_vec()).await?))
@@ -157,21 +192,39 @@ impl Session {
     /// # Errors
     /// The journal could not be read.
     pub(super) async fn call_input(&self, place: journal::RecordRef) -> Result<CallInput, SessionError> {
-        match self.record_at(place).await? {
-            Record::CallProposed(proposed) => Ok(proposed.input),
-            other => Err(storage(format!("a {} stands where a call was journaled", other.name()))),
-        }
+        Ok(self.call_inputs(vec![place]).await?.swap_remove(0))
+    }
+
+    /// Reads the arguments of several calls, each commit once.
+    ///
+    /// # Errors
+    /// The journal could not be read.
+    pub(super) async fn call_inputs(
+        &self,
+        places: Vec<journal::RecordRef>,
+    ) -> Result<Vec<CallInput>, SessionError> {
+        let raws = self.reader.records(places).await.map_err(|error| storage(format!("{error:#}")))?;
+        raws.iter()
+            .map(|raw| match parsed(raw)? {
+                Record::CallProposed(proposed) => Ok(proposed.input),
+                other => Err(storage(format!("a {} stands where a call was journaled", other.name()))),
+            })
+            .collect()
     }
 
     /// # Errors
     /// The journal could not be read.
     pub(super) async fn record_at(&self, place: journal::RecordRef) -> Result<Record, SessionError> {
         let raw = self.reader.record(place).await.map_err(|error| storage(format!("{error:#}")))?;
-        match Record::parse(&raw) {
-            super::record::Parsed::Known { record, .. } => Ok(*record),
-            super::record::Parsed::Unknown { .. } => {
-                Err(storage("a journaled record cannot be read back".into()))
-            }
+        parsed(&raw)
+    }
+}
+
+fn parsed(raw: &serde_json::value::RawValue) -> Result<Record, SessionError> {
+    match Record::parse(raw) {
+        super::record::Parsed::Known { record, .. } => Ok(*record),
+        super::record::Parsed::Unknown { .. } => {
+            Err(storage("a journaled record cannot be read back".into()))
         }
     }
 }
@@ -203,7 +256,6 @@ fn is_sync_point(record: &Record) -> bool {
         Record::Created(_)
         | Record::TitleChanged(_)
         | Record::PlanSaved(_)
-        | Record::PlanUnreadTold(_)
         | Record::InboxTaken(_)
         | Record::TurnStarted(_)
         | Record::TurnParked(_)

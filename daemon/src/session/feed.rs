@@ -14,6 +14,10 @@ use tokio::sync::watch;
 /// Serialised events kept per live session.
 const RING_BYTES: usize = 1024 * 1024;
 
+/// Bytes of a text that are shown while it is written: they are part of every state that is sent. The whole text comes with
+/// its message.
+const LIVE_BYTES: usize = 256 * 1024;
+
 /// An event as it goes on the wire, made once for all subscribers.
 #[derive(Clone, Debug)]
 pub struct WireEvent {
@@ -201,16 +205,18 @@ impl Feed {
         self.lock().live = Some(TextSoFar { message_id, text: String::new(), thinking: String::new() });
     }
 
+    /// What is over [`LIVE_BYTES`] is not shown before the message is whole.
     pub fn push_text(&self, text: &str) {
         if let Some(live) = &mut self.lock().live {
-            live.text.push_str(text);
+            push_within(&mut live.text, text);
         }
         self.bump();
     }
 
+    /// As [`Feed::push_text`].
     pub fn push_thinking(&self, text: &str) {
         if let Some(live) = &mut self.lock().live {
-            live.thinking.push_str(text);
+            push_within(&mut live.thinking, text);
         }
         self.bump();
     }
@@ -266,6 +272,19 @@ impl Feed {
             deltas: false,
             text: text.map(|live| (live.message_id.clone(), live.text.len(), live.thinking.len())),
             status: inner.counter,
+        }
+    }
+}
+
+/// Once a text is full nothing more is added, so that it has no holes.
+fn push_within(text: &mut String, more: &str) {
+    let room = LIVE_BYTES.saturating_sub(text.len());
+    match more.len() <= room {
+        true => text.push_str(more),
+        false => {
+            text.push_str(&more[..more.floor_char_boundary(room)]);
+            // Whatever is left of the room is too small for the next character.
+            text.extend(std::iter::repeat_n(' ', LIVE_BYTES.saturating_sub(text.len())));
         }
     }
 }
@@ -379,6 +398,20 @@ mod tests {
         assert!(second[0].json.contains(r#""offset":7,"text":" three""#), "{second:?}");
         feed.publish(Seq(1), vec![event(1, 1)], true, None);
         assert!(feed.news(&mut position).deltas.is_empty());
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_to_be_shown_live_stops_without_a_hole() {
+        let feed = Feed::default();
+        let mut position = Position::after(Seq(0), true);
+        feed.begin_text(MessageId::generate(SessionId::generate()));
+        feed.push_text(&"x".repeat(LIVE_BYTES - 1));
+        feed.push_text("é and more");
+        feed.push_text("even more");
+        let text = feed.text_so_far().unwrap().text;
+        assert_eq!((text.len(), text.trim_end().len()), (LIVE_BYTES, LIVE_BYTES - 1));
+        let sent: usize = feed.news(&mut position).deltas.iter().map(|delta| delta.json.len()).sum();
+        assert!(sent < LIVE_BYTES + 1024, "{sent}");
     }
 
     #[test]

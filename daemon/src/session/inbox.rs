@@ -5,6 +5,7 @@ use agentd_protocol::{Mode, TurnId};
 
 use super::actor::Session;
 use super::command::Caller;
+use super::commit::COMMIT_ROOM;
 use super::error::SessionError;
 use super::flight::Flight;
 use super::project::waiting_for;
@@ -16,6 +17,10 @@ use crate::ids::{Digest, digest_of};
 
 /// Entries that may wait; beyond it a prompt is refused and nothing is lost.
 const MAX_WAITING: usize = 256;
+/// Parts of one prompt.
+const MAX_PARTS: usize = 100;
+/// Bytes of a part's path or address; the kernel takes no longer path.
+const MAX_NAME: usize = 4096;
 /// Bytes of a file that a prompt may name.
 const MAX_FILE: u64 = 1024 * 1024;
 
@@ -138,11 +143,14 @@ impl Session {
 
     /// A prompt as it is journaled. Files named by it are read at this moment, so that a replay never reads other content.
     async fn parts(&self, content: Vec<Content>) -> Result<Vec<Part>, SessionError> {
+        let mut room = COMMIT_ROOM;
         let mut parts = Vec::with_capacity(content.len());
         for part in content {
             parts.push(match part {
-                Content::Text { text } => Part::Text { text: self.body(text).await? },
-                Content::Resource { uri, text } => Part::Resource { uri, text: self.body(text).await? },
+                Content::Text { text } => Part::Text { text: self.body_within(&mut room, text).await? },
+                Content::Resource { uri, text } => {
+                    Part::Resource { uri, text: self.body_within(&mut room, text).await? }
+                }
                 Content::Image { .. } => return Err(SessionError::Unsupported { field: "content.image" }),
                 Content::File { path } => {
                     let cwd = self.state.created.cwd.clone();
@@ -163,7 +171,7 @@ impl Session {
                     })
                     .await
                     .map_err(|why| SessionError::invalid("content", format!("{path}: {why}")))?;
-                    Part::Resource { uri: path, text: self.body(text).await? }
+                    Part::Resource { uri: path, text: self.body_within(&mut room, text).await? }
                 }
             });
         }
@@ -231,6 +239,22 @@ fn content_weight(part: &Content) -> usize {
 fn check_content(content: &[Content]) -> Result<(), SessionError> {
     if content.is_empty() {
         return Err(SessionError::invalid("content", "a prompt needs at least one part"));
+    }
+    if content.len() > MAX_PARTS {
+        let has = content.len();
+        return Err(SessionError::invalid(
+            "content",
+            format!("at most {MAX_PARTS} parts are taken, not {has}"),
+        ));
+    }
+    let names = content.iter().map(|part| match part {
+        Content::Resource { uri, .. } => uri.len(),
+        Content::File { path } => path.len(),
+        Content::Text { .. } | Content::Image { .. } => 0,
+    });
+    if names.max().unwrap_or(0) > MAX_NAME {
+        let text = format!("a path or address has at most {MAX_NAME} bytes");
+        return Err(SessionError::invalid("content", text));
     }
     if content.iter().any(|part| matches!(part, Content::Image { .. })) {
         return Err(SessionError::Unsupported { field: "content.image" });

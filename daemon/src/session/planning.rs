@@ -41,11 +41,13 @@ pub(super) struct PlanNow {
     pub records: Vec<Record>,
     /// Somebody else's text, which no record told of before.
     pub from_outside: bool,
+    /// Why a save was just set aside.
+    pub unread: Option<String>,
 }
 
 impl PlanNow {
     fn known(path: PathBuf, content: String, revision: Digest) -> Self {
-        Self { path, content, revision, records: Vec::new(), from_outside: false }
+        Self { path, content, revision, records: Vec::new(), from_outside: false, unread: None }
     }
 
     /// Why it cannot be put before a person, in words for the model.
@@ -101,7 +103,7 @@ impl Session {
         let file = plan.path.clone();
         let found = blocking(move || plan::read(&file)).await.map_err(plan_error)?;
         match found {
-            PlanFile::Plan { content, revision } => {
+            PlanFile::Plan { content, revision, modified } => {
                 // A new plan's file is empty until something is written: that is no revision.
                 if plan.revision == Some(revision) || (plan.revision.is_none() && content.is_empty()) {
                     if plan.replaced.is_some() {
@@ -109,7 +111,8 @@ impl Session {
                     }
                     return Ok(Some(PlanNow::known(plan.path, content, revision)));
                 }
-                if plan.replaced == Some(revision) {
+                // What it held before it was written, and nobody has touched it since: the writing is still to come.
+                if plan.replaced == Some(revision) && modified <= plan.written_at {
                     let why = "the plan file had not been written yet";
                     return self.recover_plan(&plan, Some(revision), why, None).await;
                 }
@@ -145,15 +148,26 @@ impl Session {
             Some(revision) => self.blob_text(revision).await?,
             None => String::new(),
         };
-        match self.write_plan_file(plan.path.clone(), content.clone(), over).await {
-            Ok(()) => {}
+        let aside = match self.write_plan_file(plan.path.clone(), content.clone(), over).await {
+            Ok(aside) => aside,
             Err(PlanError::Changed { .. }) => return Ok(None),
             Err(error) => return Err(plan_error(error)),
-        }
+        };
+        // Where it lies now tells one such save from the next.
+        let unread = unread.map(|why| match aside {
+            Some(aside) => format!("{why}. It was moved to {}", aside.display()),
+            None => why,
+        });
         self.say("planRecovered", &format!("{why}; the plan was written back from the journal"));
+        let revision = match plan.revision {
+            // Nothing was written before that somebody's save, which has to be remembered all the same.
+            None if unread.is_some() => Some(self.put_blob(Vec::new()).await?),
+            known => known,
+        };
         let digest = digest_of(content.as_bytes());
-        let mut now = PlanNow::known(plan.path.clone(), content, digest);
-        if let Some(revision) = plan.revision {
+        let mut now =
+            PlanNow { unread: unread.clone(), ..PlanNow::known(plan.path.clone(), content, digest) };
+        if let Some(revision) = revision {
             now.records.push(PlanRecovered { from: "snapshot".into(), revision, unread }.into());
         }
         Ok(Some(now))
@@ -164,14 +178,14 @@ impl Session {
         file: PathBuf,
         content: String,
         over: Option<Digest>,
-    ) -> Result<(), PlanError> {
+    ) -> Result<Option<PathBuf>, PlanError> {
         let written = blocking(move || plan::write(&file, &content, over)).await?;
-        if let Some(aside) = written.set_aside {
+        if let Some(aside) = &written.set_aside {
             let text =
                 format!("what stood in the plan's place was no ordinary file; it is now {}", aside.display());
             self.say("planAside", &text);
         }
-        Ok(())
+        Ok(written.set_aside)
     }
 
     /// Writes the newest revision, `content`, after it was journaled: snapshot blob, commit, file. A failure changes
@@ -181,18 +195,20 @@ impl Session {
         let Some(plan) = self.state.plan.clone() else { return };
         let (Some(over), Some(revision)) = (plan.replaced, plan.revision) else { return };
         match self.write_plan_file(plan.path, content, Some(over)).await {
-            Ok(()) => {
+            Ok(_) => {
                 // Not journaled, it is found out when the file is next looked at.
                 let _ = self.commit(vec![PlanSaved { revision }.into()]).await;
             }
-            Err(PlanError::Changed { path }) => self.say(
-                "planFile",
-                &format!(
+            Err(PlanError::Changed { path }) => {
+                let text = format!(
                     "{} was saved by somebody in the same moment: their text stands there, and what it took the place of \
                      is kept in the journal",
                     path.display()
-                ),
-            ),
+                );
+                self.say("planFile", &text);
+                // Taken up at once: from here on another save, whatever it says, is another save.
+                self.take_up_plan_file().await;
+            }
             Err(error) => {
                 let error = format!("{:#}", anyhow::Error::new(error));
                 self.say("planFile", &format!("the plan's file was not written, its text is kept: {error}"));
@@ -205,6 +221,11 @@ impl Session {
         if self.state.plan.as_ref().is_none_or(|plan| plan.replaced.is_none()) {
             return;
         }
+        self.take_up_plan_file().await;
+    }
+
+    /// Journals what stands in the file if nobody has yet.
+    async fn take_up_plan_file(&mut self) {
         let settled = match self.is_planning() {
             true => self.refresh_plan().await.map(|_| ()),
             false => match self.plan_on_desk().await {
@@ -494,12 +515,14 @@ impl Session {
             self.commit(now.records).await?;
             return Ok(content);
         }
-        if matches!(&pending.subject, Subject::Plan { plan } if plan.revision == now.revision) {
+        if now.unread.is_none()
+            && matches!(&pending.subject, Subject::Plan { plan } if plan.revision == now.revision)
+        {
             // Written back as it was: what is shown stays as it is, with its digest and its place in the queue.
             self.commit(now.records).await?;
             return Ok(content);
         }
-        let approval = self.plan_approval(&now, Some(pending.approval_id.clone())).await?;
+        let approval = self.plan_approval(&now, Some(&pending)).await?;
         let mut records = now.records;
         records.push(ApprovalChanged { approval: std::sync::Arc::new(approval) }.into());
         self.commit(records).await?;

@@ -166,7 +166,6 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
         Record::ContextAdded(_)
         | Record::CommandRun(_)
         | Record::PlanSaved(_)
-        | Record::PlanUnreadTold(_)
         | Record::InboxTaken(_)
         | Record::TurnParked(_)
         | Record::TurnStopping(_)

@@ -159,7 +159,6 @@ records! {
     PlanRejected(PlanRejected) = "planRejected";
     PlanRecovered(PlanRecovered) = "planRecovered";
     PlanSaved(PlanSaved) = "planSaved";
-    PlanUnreadTold(PlanUnreadTold) = "planUnreadTold";
     InboxAdded(InboxAdded) = "inboxAdded";
     InboxTaken(InboxTaken) = "inboxTaken";
     InboxWithdrawn(InboxWithdrawn) = "inboxWithdrawn";
@@ -307,10 +306,6 @@ pub struct PlanRecovered {
 pub struct PlanSaved {
     pub revision: Digest,
 }
-
-/// Whoever answered was told that a save could not be read.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PlanUnreadTold {}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -70,8 +70,10 @@ pub struct Plan {
     /// What the file holds as long as nobody knows that the newest revision, which is agentd's to write, stands there: a
     /// crash or a failed write may have come between the two.
     pub replaced: Option<Digest>,
-    /// Why a save could not be read and was set aside, until someone who answers has been told.
+    /// Why a save could not be read and was set aside; told with the approval until a person's text takes its place.
     pub unread: Option<String>,
+    /// When the newest revision was journaled.
+    pub written_at: Timestamp,
     /// The revision that was last put before a person in this cycle.
     pub presented: Option<Digest>,
 }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::actor::Session;
 use super::error::SessionError;
-use super::flight::Flight;
+use super::flight::{Flight, Landed};
 use super::record::TurnParked;
 
 /// How long an interrupted call may take to end before it is dropped.
@@ -83,8 +83,18 @@ impl Session {
         }
     }
 
+    /// Gives what runs the time to end, so that nothing is written after it was said to be over.
+    async fn see_the_end_of_calls(&mut self) {
+        let Some(flight @ Flight::Run { .. }) = self.flight.get() else { return };
+        let ended = async { while !matches!(flight.next().await, Landed::AllRan) {} };
+        if tokio::time::timeout(STOP_GRACE, ended).await.is_err() {
+            tracing::warn!(session = %self.state.id(), "calls of a deleted session did not end in time");
+        }
+    }
+
     pub(super) async fn delete(&mut self) -> Result<(), SessionError> {
         self.turn_token.cancel();
+        self.see_the_end_of_calls().await;
         // Dropping a flight ends its processes: their lifeline closes.
         self.flight.clear();
         let id = self.state.id();

@@ -11,6 +11,7 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::actor::Session;
+use super::commit::COMMIT_ROOM;
 use super::error::SessionError;
 use super::flight::Flight;
 use super::record::{
@@ -28,6 +29,11 @@ const MAX_ATTEMPTS: u32 = 6;
 /// The first pause before asking again; it doubles up to [`MAX_BACKOFF`] when the provider names none.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(32);
+
+/// Calls in one answer.
+const MAX_CALLS: usize = 200;
+/// Bytes of a call's name or id as the provider gives it.
+const MAX_CALL_NAME: usize = 1024;
 
 /// What stands between the parts of a prompt.
 const BETWEEN_PARTS: &str = "\n\n";
@@ -47,14 +53,36 @@ impl Session {
             return Ok(());
         };
         self.mark().await?;
-        let said = self.said(&entry).await?;
+        let said = self.said(&entry).await;
         self.turn_token = CancellationToken::new();
-        let records = vec![
+        let mut records = vec![
             TurnStarted { turn_id: prompt, origin: entry.origin }.into(),
             InboxTaken { prompt_id: prompt, turn_id: prompt }.into(),
-            said,
         ];
-        self.commit(records).await
+        match said {
+            Ok(said) => {
+                records.push(said);
+                self.commit(records).await
+            }
+            // Trying again would not help, and whatever waits behind it would wait for ever.
+            Err(error) => {
+                records.push(
+                    TurnFinished {
+                        turn_id: prompt,
+                        outcome: Outcome::Failed,
+                        usage: agentd_protocol::turn::Usage::default(),
+                        denials: Vec::new(),
+                        error: Some(format!("the prompt cannot be read back: {error}")),
+                        mode: self.state.mode,
+                        hold_inbox: false,
+                    }
+                    .into(),
+                );
+                self.commit(records).await?;
+                self.wake_waiters().await;
+                Ok(())
+            }
+        }
     }
 
     /// An inbox entry as a message of the context.
@@ -131,7 +159,15 @@ impl Session {
         result: &Result<Reply, SampleError>,
     ) -> Result<(), SessionError> {
         match result {
-            Ok(reply) => self.replied(message.clone(), reply.clone()).await,
+            Ok(reply) => match unusable(reply) {
+                None => self.replied(message.clone(), reply.clone()).await,
+                Some(why) => {
+                    let error = format!("the model's answer cannot be carried out: {why}");
+                    let then = AfterFailure::GiveUp;
+                    let failed = SampleFailed { message_id: message.clone(), error, then };
+                    self.commit(vec![failed.into()]).await
+                }
+            },
             Err(error) => self.sample_failed(message.clone(), error).await,
         }
     }
@@ -176,6 +212,7 @@ impl Session {
             false => Some(self.body(reply.thinking).await?),
         };
         let cut = reply.stop == Stop::Length;
+        let mut room = COMMIT_ROOM;
         let mut records = vec![Record::from(Replied {
             message_id,
             text: self.body(reply.text).await?,
@@ -191,7 +228,7 @@ impl Session {
                 // Arguments that were cut may parse and mean something else.
                 results.push(self.error_result(&call_id, "call.cut", context::CALL_CUT).await?);
             }
-            records.push(self.proposed(call_id, call, title).await?);
+            records.push(self.proposed(call_id, call, title, &mut room).await?);
         }
         records.extend(results);
         self.commit(records).await
@@ -202,15 +239,16 @@ impl Session {
         call_id: CallId,
         call: ProposedCall,
         title: String,
+        room: &mut usize,
     ) -> Result<Record, SessionError> {
         let tool = self.deps.tools.find(&call.name);
         let kind = tool.as_ref().map_or(agentd_protocol::event::ToolKind::Other, |tool| tool.kind());
         let read_only =
             matches!(kind, agentd_protocol::event::ToolKind::Read | agentd_protocol::event::ToolKind::Search);
         let input = match call.arguments {
-            Arguments::Object(raw) => CallInput::Json(self.json(raw).await?),
+            Arguments::Object(raw) => CallInput::Json(self.json_within(room, raw).await?),
             Arguments::Malformed { text, problem } => {
-                CallInput::Malformed { problem, text: self.body(text).await? }
+                CallInput::Malformed { problem, text: self.body_within(room, text).await? }
             }
         };
         Ok(CallProposed { call_id, provider_id: call.id, tool: call.name, kind, title, input, read_only }
@@ -338,6 +376,17 @@ impl Session {
         self.keep_checkpoint().await;
         Ok(())
     }
+}
+
+/// Why an answer is not even written down as calls, if so. A provider sends no such thing; something that poses as one might.
+fn unusable(reply: &Reply) -> Option<String> {
+    let calls = reply.calls.len();
+    if calls > MAX_CALLS {
+        return Some(format!("it makes {calls} calls at once, at most {MAX_CALLS} are taken"));
+    }
+    let longest = reply.calls.iter().flat_map(|call| [call.id.len(), call.name.len()]).max();
+    (longest.unwrap_or(0) > MAX_CALL_NAME)
+        .then(|| format!("the name or id of a call is longer than {MAX_CALL_NAME} bytes"))
 }
 
 fn backoff(attempt: u32) -> Duration {

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use agentd_protocol::Timestamp;
 use rustix::fs::{FileType, Stat};
 
 use super::error::Kind;
@@ -17,6 +18,7 @@ pub(super) struct Facts {
     pub(super) links: u64,
     pub(super) uid: u32,
     pub(super) gid: u32,
+    pub(super) modified: Timestamp,
 }
 
 impl Facts {
@@ -28,8 +30,14 @@ impl Facts {
             links: wide(stat.st_nlink),
             uid: stat.st_uid,
             gid: stat.st_gid,
+            modified: modified(stat),
         }
     }
+}
+
+fn modified(stat: &Stat) -> Timestamp {
+    let nanos = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    Timestamp::from_unix_ms(stat.st_mtime.saturating_mul(1000).saturating_add(nanos / 1_000_000))
 }
 
 pub(super) fn kind_of(file_type: FileType) -> Kind {

@@ -10,6 +10,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use agentd_protocol::Timestamp;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
@@ -35,6 +36,8 @@ pub struct FileContent {
     pub digest: Digest,
     /// How many names the file has.
     pub links: u64,
+    /// When it was last written, by the file system's clock.
+    pub modified: Timestamp,
 }
 
 /// What a file must contain for a write to go on.
@@ -141,14 +144,14 @@ impl Located {
         };
         temp.sync()?;
 
-        // The last look before the rename. What happens in the microseconds between the two is lost, as it is with
-        // every editor; what happened since the person or the model saw the file is not.
+        // Looked at once more, and what was really replaced is looked at again after the two have changed places: whoever
+        // saved in between gets the place back.
         let before = old.as_ref().map(|(_, digest)| *digest);
         let again = self.check(folder, before.map_or(Expected::Absent, Expected::Content))?;
         self.check_folder_kept_its_name(folder)?;
         let left_other_links = again.is_some_and(|(facts, _)| facts.links > 1);
         match before {
-            Some(_) => temp.rename_over(&self.name)?,
+            Some(before) => temp.change_places(&self.name, before)?,
             None => temp.rename_to_new(&self.name)?,
         }
         if dress == Dress::Private {
@@ -342,7 +345,7 @@ pub(super) fn read_open_file(fd: OwnedFd, path: &Path, limit: u64) -> Result<Fil
         return Err(PathError::TooLarge { path: path.to_owned(), size, limit });
     }
     let digest = digest_of(&bytes);
-    Ok(FileContent { bytes, digest, links: facts.links })
+    Ok(FileContent { bytes, digest, links: facts.links, modified: facts.modified })
 }
 
 /// Makes sure that an open file is a regular one, of an ordinary file system, and within the limit.
@@ -399,6 +402,32 @@ impl<'a> Temp<'a> {
 
     fn failed(&self, source: std::io::Error) -> PathError {
         PathError::Io { doing: "write (the old content is untouched)", path: self.path.to_owned(), source }
+    }
+
+    /// Takes the place of the file that had the content `before`, and of no other.
+    fn change_places(mut self, name: &OsString, before: Digest) -> Result<(), PathError> {
+        let swap =
+            |folder, from: &str| rustix::fs::renameat_with(folder, from, folder, name, RenameFlags::EXCHANGE);
+        match swap(self.folder, &self.name) {
+            Ok(()) => {}
+            // Some network and FUSE file systems cannot. There the last look was the last.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => return self.rename_over(name),
+            // It is gone, so nothing is lost by being there instead; but it was to be replaced, not made.
+            Err(Errno::NOENT) => return Err(PathError::Changed { path: self.path.to_owned() }),
+            Err(errno) => return Err(self.refused(errno)),
+        }
+        let replaced = rustix::fs::openat(self.folder, &self.name, READ_FLAGS, Mode::empty())
+            .map_err(|errno| PathError::from_errno("open", self.path, errno))
+            .and_then(|fd| read_open_file(fd, self.path, MAX_FILE));
+        if replaced.is_ok_and(|replaced| replaced.digest == before) {
+            // Dropping removes what was replaced.
+            return Ok(());
+        }
+        if swap(self.folder, &self.name).is_err() {
+            // What was replaced keeps the name that it has now, rather than being removed.
+            self.in_place = true;
+        }
+        Err(PathError::Changed { path: self.path.to_owned() })
     }
 
     fn rename_over(mut self, name: &OsString) -> Result<(), PathError> {

@@ -165,14 +165,16 @@ fn a_plan_saved_as_something_unreadable_is_not_passed_over_for_the_one_shown() {
     let path = approval["plan"]["path"].as_str().unwrap();
     let saved = b"# Plan\nnur die Pr\xfcfung\n";
     for attempt in 0..2 {
+        let seen = chat.line.call("approval/get", json!({"approvalId": approval["approvalId"]}));
         std::fs::write(path, saved).unwrap();
         if attempt == 1 {
-            // Whoever looks first, the one who answers is told.
-            chat.line.call("approval/get", json!({"approvalId": approval["approvalId"]}));
+            // Whoever looks first, all others are told.
+            chat.line.call("plan/get", json!({"sessionId": chat.id}));
         }
-        let refused = chat.respond(&approval, "execute", json!({})).unwrap_err();
-        assert_eq!((refused.code, &refused.data["kind"]), (-32053, &json!("conflict")), "{attempt}");
-        assert!(refused.message.contains("not UTF-8"), "{}", refused.message);
+        let refused = chat.respond(&seen, "execute", json!({})).unwrap_err();
+        assert_eq!((refused.code, &refused.data["kind"]), (-32052, &json!("stale")), "{attempt}");
+        let note = refused.data["approval"]["plan"]["note"].as_str().unwrap();
+        assert!(note.contains("not UTF-8"), "{note}");
         assert_eq!(chat.mode(), "plan");
         assert_eq!(std::fs::read(path).unwrap(), b"# Plan\nold\n", "the plan as shown stands there again");
     }
@@ -183,18 +185,19 @@ fn a_plan_saved_as_something_unreadable_is_not_passed_over_for_the_one_shown() {
         .count();
     assert_eq!(kept, 2, "what the person saved is never lost");
 
-    // Text sent along with the answer is no plan of before: it needs no second look.
+    // Text sent along with the answer is no plan of before.
+    let told = chat.line.call("approval/get", json!({"approvalId": approval["approvalId"]}));
     std::fs::write(path, "").unwrap();
-    assert_eq!(chat.respond(&approval, "execute", json!({})).unwrap_err().code, -32053, "emptied");
+    assert_eq!(chat.respond(&told, "execute", json!({})).unwrap_err().code, -32053, "emptied");
     let more = json!({"editedPlan": "# Plan\nold\n"});
-    assert_eq!(chat.respond(&approval, "execute", more).unwrap()["modeNow"], "acceptEdits");
+    assert_eq!(chat.respond(&told, "execute", more).unwrap()["modeNow"], "acceptEdits");
     assert_eq!(chat.outcome(), "finished");
     assert!(last_request(&world).contains("old"));
     assert_eq!(chat.line.call("plan/get", json!({"sessionId": chat.id}))["content"], "# Plan\nold\n");
 }
 
 #[test]
-fn after_an_unreadable_save_a_second_answer_takes_the_plan_as_shown() {
+fn after_an_unreadable_save_whoever_has_read_so_takes_the_plan_as_shown() {
     let script = Script::new()
         .step(planning("# Plan\nfirst\n"))
         .step(planning("# Plan\nold\n"))
@@ -206,9 +209,11 @@ fn after_an_unreadable_save_a_second_answer_takes_the_plan_as_shown() {
     let approval = chat.approval();
     assert!(approval["plan"]["diff"].is_string());
     std::fs::write(approval["plan"]["path"].as_str().unwrap(), b"\xff").unwrap();
-    assert_eq!(chat.respond(&approval, "execute", json!({})).unwrap_err().code, -32053);
-    // Nothing was saved since: now the person answers knowing what counts.
-    chat.choose(&approval, "execute");
+    let told = chat.respond(&approval, "execute", json!({})).unwrap_err();
+    // Not once for all: another client that was not told is refused too.
+    assert_eq!(chat.respond(&approval, "execute", json!({})).unwrap_err().code, -32052);
+    assert_eq!(told.data["approval"]["plan"]["diff"], approval["plan"]["diff"]);
+    chat.choose(&told.data["approval"], "execute");
     assert_eq!(chat.outcome(), "finished");
     assert!(last_request(&world).contains("old"));
 }

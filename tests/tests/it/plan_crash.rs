@@ -190,7 +190,10 @@ fn pm_20_killed_between_the_commit_of_an_edited_plan_and_its_file_the_persons_te
     let journal = world.home.journal(&chat.id);
     let (_, end) = commit_of("planRejected", &std::fs::read(&journal).unwrap());
     std::fs::File::options().write(true).open(&journal).unwrap().set_len(end as u64).unwrap();
-    std::fs::write(approval["plan"]["path"].as_str().unwrap(), PLAN).unwrap();
+    let file = approval["plan"]["path"].as_str().unwrap();
+    std::fs::write(file, PLAN).unwrap();
+    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    std::fs::File::options().write(true).open(file).unwrap().set_modified(long_ago).unwrap();
     world.daemon.restart(&world.home);
     let mut line = world.daemon.connect();
     let plan = line.call("plan/get", json!({"sessionId": chat.id}));

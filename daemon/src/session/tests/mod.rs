@@ -229,7 +229,6 @@ impl Cast {
             (PlanRejected { revision, feedback: Some("more".into()) }.into(), Some("planRejected")),
             (PlanRecovered { from: "snapshot".into(), revision, unread: None }.into(), Some("planRecovered")),
             (PlanSaved { revision }.into(), None),
-            (PlanUnreadTold {}.into(), None),
             (self.prompt(0, At::Turn), Some("promptAccepted")),
             (self.taken(0, 0), None),
             (InboxWithdrawn { prompt_id: self.turns[1] }.into(), Some("promptWithdrawn")),
@@ -301,7 +300,14 @@ fn tool_subject(call: &CallId) -> ToolSubject {
 
 fn plan_subject(content: &str) -> PlanSubject {
     let revision: Digest = digest_of(content.as_bytes());
-    PlanSubject { path: "/plans/a.md".into(), revision, content: content.into(), diff: None, cycle: 1 }
+    PlanSubject {
+        path: "/plans/a.md".into(),
+        revision,
+        content: content.into(),
+        diff: None,
+        cycle: 1,
+        note: None,
+    }
 }
 
 fn mode_changed(from: Mode, to: Mode) -> Record {
