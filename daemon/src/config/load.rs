@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
-use super::section::{Section, Source};
+use super::section::{Findings, Section, Source};
 use super::{
-    Dialect, Loaded, Notice, NoticeCode, PermissionRules, Permissions, PlanShell, PlanVerify,
+    Concern, Dialect, Doubt, Loaded, Notice, NoticeCode, PermissionRules, Permissions, PlanShell, PlanVerify,
     ProviderSettings, Settings,
 };
 
@@ -53,10 +53,15 @@ fn read(path: &Path) -> io::Result<Option<String>> {
 
 /// The whole file is passed over. It may have held deny rules, so they close.
 fn unreadable(why: String) -> Loaded {
-    let settings = Settings { permissions: Permissions::Unreadable(why.clone()), ..Settings::default() };
-    let notices =
-        vec![Notice { code: NoticeCode::UnreadableFile, text: why.clone() }, unreadable_rules(&why)];
-    Loaded { settings, notices }
+    let text = format!(
+        "{why}. Until this is mended, no model is asked, and every call that could change something is denied"
+    );
+    let settings = Settings {
+        permissions: Permissions::Unreadable(why.clone()),
+        model_doubts: vec![Doubt { about: Concern::All, why }],
+        ..Settings::default()
+    };
+    Loaded { settings, notices: vec![Notice { code: NoticeCode::UnreadableFile, text }] }
 }
 
 fn unreadable_rules(why: &str) -> Notice {
@@ -75,7 +80,8 @@ fn parse(path: &Path, text: &str) -> Loaded {
         }
     };
     let mut settings = read_settings(Section::root(&mut source, table));
-    let (mut notices, rules_doubt) = source.finish();
+    let Findings { mut notices, rules_doubt, model_doubts } = source.finish();
+    settings.model_doubts = model_doubts;
     if let Some(why) = rules_doubt {
         notices.push(unreadable_rules(&why));
         settings.permissions = Permissions::Unreadable(why);

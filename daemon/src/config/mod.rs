@@ -1,6 +1,7 @@
 //! The user's settings. A mistake in the file disables what it is in and nothing else, and is told with file, line and
 //! reason. The rules that deny are the exception: if they cannot be read, nothing with effects runs.
 
+mod doubt;
 mod load;
 mod providers;
 mod section;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 
 use agentd_protocol::Mode;
 
+pub use doubt::{Concern, Doubt, doubt_about};
 pub use load::{load, read_text};
 pub use providers::{Dialect, ProviderSettings, is_provider_name};
 
@@ -24,6 +26,8 @@ pub struct Settings {
     pub plan: PlanSettings,
     pub permissions: Permissions,
     pub shell: ShellSettings,
+    /// Why the file may mean another model or provider than is read here.
+    pub model_doubts: Vec<Doubt>,
 }
 
 impl Default for Settings {
@@ -35,6 +39,7 @@ impl Default for Settings {
             plan: PlanSettings::default(),
             permissions: Permissions::Rules(PermissionRules::default()),
             shell: ShellSettings::default(),
+            model_doubts: Vec::new(),
         }
     }
 }
@@ -115,7 +120,7 @@ pub struct Notice {
 pub enum NoticeCode {
     UnknownKey,
     BadValue,
-    /// The whole file is passed over.
+    /// The whole file is passed over. It may have held deny rules, so nothing with effects runs.
     UnreadableFile,
     /// Rules that cannot be read, so that nothing with effects runs.
     UnreadableRules,

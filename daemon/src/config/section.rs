@@ -6,7 +6,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Notice, NoticeCode};
+use super::{Concern, Doubt, Notice, NoticeCode};
 
 /// The file being read, and what has been found wrong with it.
 pub(super) struct Source<'a> {
@@ -16,17 +16,33 @@ pub(super) struct Source<'a> {
     notices: Vec<(usize, Notice)>,
     /// The first reason to believe that rules are not as the user meant them.
     rules_doubt: Option<String>,
+    /// With the place each is about.
+    model_doubts: Vec<(usize, Doubt)>,
+}
+
+/// What reading the file has found wrong with it.
+pub(super) struct Findings {
+    /// In the order of the file.
+    pub(super) notices: Vec<Notice>,
+    /// The reason to doubt the rules.
+    pub(super) rules_doubt: Option<String>,
+    /// In the order of the file.
+    pub(super) model_doubts: Vec<Doubt>,
 }
 
 impl<'a> Source<'a> {
     pub(super) fn new(path: &'a Path, text: &'a str) -> Self {
-        Self { path, text, notices: Vec::new(), rules_doubt: None }
+        Self { path, text, notices: Vec::new(), rules_doubt: None, model_doubts: Vec::new() }
     }
 
-    /// All notices in the order of the file, and the reason to doubt the rules.
-    pub(super) fn finish(mut self) -> (Vec<Notice>, Option<String>) {
+    pub(super) fn finish(mut self) -> Findings {
         self.notices.sort_by_key(|(offset, _)| *offset);
-        (self.notices.into_iter().map(|(_, notice)| notice).collect(), self.rules_doubt)
+        self.model_doubts.sort_by_key(|(offset, _)| *offset);
+        Findings {
+            notices: self.notices.into_iter().map(|(_, notice)| notice).collect(),
+            rules_doubt: self.rules_doubt,
+            model_doubts: self.model_doubts.into_iter().map(|(_, doubt)| doubt).collect(),
+        }
     }
 
     fn tell(&mut self, span: &Range<usize>, code: NoticeCode, what: &str) {
@@ -43,6 +59,11 @@ impl<'a> Source<'a> {
 
     fn bad_value(&mut self, span: &Range<usize>, what: &str) {
         self.tell(span, NoticeCode::BadValue, what);
+    }
+
+    fn doubt_model(&mut self, about: Concern, span: &Range<usize>, what: &str) {
+        let why = self.at(span, what);
+        self.model_doubts.push((span.start, Doubt { about, why }));
     }
 
     fn doubt_rules(&mut self, span: &Range<usize>, what: &str) {
@@ -81,7 +102,32 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
 
     fn wrong(&mut self, key: &str, span: &Range<usize>, wanted: &str) {
         let full = self.full(key);
-        self.source.bad_value(span, &format!("`{full}` must be {wanted}; its default is used"));
+        if let Some(about) = self.concern(&[key]) {
+            let what = format!("`{full}` must be {wanted}");
+            self.source.bad_value(span, &what);
+            self.source.doubt_model(about, span, &what);
+        } else {
+            self.source.bad_value(span, &format!("`{full}` must be {wanted}; its default is used"));
+        }
+    }
+
+    /// What a mistake in a key of this table means for the choice of a model. `keys`: what the key is, or may be meant
+    /// to be.
+    fn concern(&self, keys: &[&str]) -> Option<Concern> {
+        if let Some(name) = self.prefix.strip_prefix("providers.") {
+            return Some(match name.trim_end_matches('.') {
+                // An entry that is no table.
+                "" => Concern::Provider((*keys.first()?).to_owned()),
+                name => Concern::Provider(name.to_owned()),
+            });
+        }
+        if !self.prefix.is_empty() {
+            return None;
+        }
+        if keys.contains(&"providers") {
+            return Some(Concern::All);
+        }
+        keys.contains(&"model").then_some(Concern::Model)
     }
 
     /// A text that `parse` accepts; it says what is wanted otherwise.
@@ -191,6 +237,7 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
                     self.prefix.trim_end_matches('.')
                 );
                 self.source.bad_value(&span, &what);
+                self.source.doubt_model(Concern::Provider(name.into_owned()), &span, &what);
                 continue;
             }
             let DeValue::Table(table) = value.into_inner() else {
@@ -205,15 +252,18 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
     /// Tells of every key that nobody asked for.
     pub(super) fn finish(mut self) {
         for (key, _) in self.table.take().into_iter().flatten() {
-            let nearest = nearest(key.get_ref(), &self.known);
+            let near = near(key.get_ref(), &self.known);
             // Somebody who misspelt `deny` meant to forbid something.
             let is_rule = RULE_KEYS.contains(&key.get_ref().as_ref())
-                || nearest.is_some_and(|nearest| RULE_KEYS.contains(&nearest));
+                || near.iter().any(|near| RULE_KEYS.contains(near));
             let mut what = format!("unknown key `{}`", self.full(&show(key.get_ref())));
             if self.prefix.starts_with("providers.") && KEYS.contains(&key.get_ref().as_ref()) {
                 what.push_str("; keys do not belong here, store it with: agentctl key add");
-            } else if let Some(nearest) = nearest {
+            } else if let Some(nearest) = near.first() {
                 what.push_str(&format!("; did you mean `{}`?", self.full(nearest)));
+            }
+            if let Some(about) = self.concern(&near) {
+                self.source.doubt_model(about, &key.span(), &what);
             }
             if is_rule {
                 self.source.doubt_rules(&key.span(), &what);
@@ -235,11 +285,32 @@ fn as_texts(value: &DeValue<'_>) -> Option<Vec<String>> {
         .collect()
 }
 
-/// The key that was probably meant.
-fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
+/// The keys that may have been meant, the likeliest first.
+fn near(key: &str, known: &[&'static str]) -> Vec<&'static str> {
     // Case and hyphens are what people get wrong most.
-    let plain = key.to_lowercase().replace('-', "_");
-    similar::get_close_matches(plain.as_str(), known, 1, 0.7).first().copied()
+    let plain: String = key.to_lowercase().replace('-', "_").chars().take(64).collect();
+    let mut near = similar::get_close_matches(plain.as_str(), known, known.len(), 0.7);
+    near.sort_by_key(|known| (slips(&plain, known), known.len().abs_diff(plain.len())));
+    near
+}
+
+/// How many slips of the keyboard lead from one word to the other: a letter too many, too few, another one, or two that
+/// changed places.
+fn slips(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let (mut before, mut last): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=to.len()).collect());
+    for (i, a) in from.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, b) in to.iter().enumerate() {
+            let mut least = (last[j] + usize::from(a != b)).min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *a == to[j - 1] && from[i - 1] == *b {
+                least = least.min(before[j - 1] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[to.len()]
 }
 
 /// A key from the file, short and without control characters.

@@ -22,7 +22,10 @@ fn told(loaded: &Loaded) -> Vec<(&'static str, &str)> {
 
 fn is_closed(loaded: &Loaded) -> bool {
     matches!(loaded.settings.permissions, Permissions::Unreadable(_))
-        && loaded.notices.iter().any(|notice| notice.code == NoticeCode::UnreadableRules)
+        && loaded
+            .notices
+            .iter()
+            .any(|notice| matches!(notice.code, NoticeCode::UnreadableRules | NoticeCode::UnreadableFile))
 }
 
 #[test]
@@ -80,6 +83,7 @@ fn every_key_is_read() {
             allow_bypass: true,
         }),
         shell: ShellSettings { env: vec!["JAVA_HOME".into()] },
+        model_doubts: vec![],
     };
     assert_eq!(loaded, Loaded { settings: expected, notices: vec![] });
 }
@@ -117,6 +121,43 @@ fn unknown_keys_are_told_with_their_line_and_the_nearest_one() {
 }
 
 #[test]
+fn the_nearest_key_is_the_one_with_the_fewest_slips() {
+    for (typed, meant) in [
+        ("modle", "model"),
+        ("mdel", "model"),
+        ("moed", "mode"),
+        ("Model", "model"),
+        ("provider", "providers"),
+    ] {
+        let loaded = load_text(&format!("{typed} = 1"));
+        let (_, text) = told(&loaded)[0];
+        assert!(text.ends_with(&format!("did you mean `{meant}`?")), "{text}");
+    }
+}
+
+#[test]
+fn mistakes_that_may_concern_the_model_leave_it_in_doubt() {
+    let mine = || Concern::Provider("mine".into());
+    for (text, doubts) in [
+        ("model = ", vec![Concern::All]),
+        ("model = 3", vec![Concern::Model]),
+        ("modle = \"mine/x\"", vec![Concern::Model]),
+        ("providers = 1", vec![Concern::All]),
+        ("[provider.mine]", vec![Concern::All]),
+        ("[providers.mine]\nbase-url = \"http://localhost\"", vec![mine()]),
+        ("[providers.mine]\nbase_url = \"localhost\"", vec![mine()]),
+        ("[providers.mine]\ndialect = \"openai\"\n[plan]\nverfy = \"off\"", vec![mine()]),
+        ("[providers]\nmine = 3", vec![mine()]),
+        ("[providers.\"My one\"]", vec![Concern::Provider("My one".into())]),
+        ("zebra = 1\nmode = \"yolo\"\n[plan]\nshell = 1\nmodle = 1", vec![]),
+    ] {
+        let found: Vec<Concern> =
+            load_text(text).settings.model_doubts.into_iter().map(|doubt| doubt.about).collect();
+        assert_eq!(found, doubts, "{text:?}");
+    }
+}
+
+#[test]
 fn a_wrong_type_costs_that_key_only() {
     let loaded = load_text(
         "model = 3\nmode = \"yolo\"\nplan = 1\nshell.env = [1]\n[permissions]\nallow = \"all\"\nallow_bypass = \"yes\"\ndeny = [\"run_shell\"]\n[providers]\n\"../x\" = {}\nok = 3\nbad = { base_url = \"ftp://x\", dialect = \"morse\" }\n",
@@ -124,16 +165,16 @@ fn a_wrong_type_costs_that_key_only() {
     let lines: Vec<&str> = loaded.notices.iter().map(|notice| notice.text.as_str()).collect();
     assert!(loaded.notices.iter().all(|notice| notice.code == NoticeCode::BadValue), "{lines:#?}");
     for expected in [
-        "FILE:1: `model` must be a text in quotes; its default is used",
+        "FILE:1: `model` must be a text in quotes",
         "FILE:2: `mode` must be one of \"default\", \"acceptEdits\", \"plan\", \"auto\", \"dontAsk\", \"bypassPermissions\"; its default is used",
         "FILE:3: `plan` must be a table; its default is used",
         "FILE:4: `shell.env` must be a list of texts; its default is used",
         "FILE:6: `permissions.allow` must be a list of texts; its default is used",
         "FILE:7: `permissions.allow_bypass` must be true or false; its default is used",
         "FILE:10: a name under `providers` has 1 to 64 of a-z, 0-9, - and _; this one is passed over",
-        "FILE:11: `providers.ok` must be a table; its default is used",
-        "FILE:12: `providers.bad.base_url` must be a URL that begins with https:// or http://; its default is used",
-        "FILE:12: `providers.bad.dialect` must be one of \"openai-chat\", \"anthropic\"; its default is used",
+        "FILE:11: `providers.ok` must be a table",
+        "FILE:12: `providers.bad.base_url` must be a URL that begins with https:// or http://",
+        "FILE:12: `providers.bad.dialect` must be one of \"openai-chat\", \"anthropic\"",
     ] {
         assert!(lines.contains(&expected), "{expected:?} is not in {lines:#?}");
     }
@@ -179,7 +220,7 @@ fn a_file_that_does_not_parse_is_told_once_with_its_line_and_no_content() {
     let loaded = load_text("model = \"a/b\"\n[providers.x]\napi_key = sk-secret\n");
     assert_eq!(loaded.settings.model, None);
     assert!(is_closed(&loaded));
-    let (code, text) = told(&loaded)[0];
+    let [(code, text)] = told(&loaded)[..] else { panic!("not told once: {:?}", told(&loaded)) };
     assert_eq!(code, "config.unreadable");
     assert!(text.starts_with("FILE:3: the file cannot be parsed: "), "{text}");
     assert!(!format!("{loaded:?}").contains("sk-secret"));

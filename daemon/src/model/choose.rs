@@ -6,10 +6,10 @@ use std::time::Duration;
 use agentd_protocol::show::show_line;
 use serde::Deserialize;
 
-use crate::config::ProviderSettings;
+use crate::config::{Concern, Doubt, ProviderSettings, doubt_about};
 
 use super::client::plain_loopback_client;
-use super::providers::{self, OLLAMA, PRESETS, ProviderError, preset};
+use super::providers::{self, DEMO, OLLAMA, PRESETS, ProviderError, preset};
 
 /// How long a local Ollama has to answer. It is asked only when nothing else is found.
 const PROBE: Duration = Duration::from_millis(200);
@@ -22,6 +22,8 @@ pub struct Question<'a> {
     /// `model` of the user's settings, in the same form.
     pub configured: Option<&'a str>,
     pub providers: &'a BTreeMap<String, ProviderSettings>,
+    /// Mistakes of the settings that may concern the answer.
+    pub doubts: &'a [Doubt],
     pub keys: &'a [FoundKey],
     /// The first model of the Ollama that answered, if one was asked and did. See [`Question::needs_ollama`].
     pub ollama: Option<&'a str>,
@@ -63,6 +65,8 @@ pub enum ChooseError {
          the daemon starts; after a change of it type: agentctl daemon stop"
     )]
     Nothing,
+    #[error("{why}. So it is not sure which model is meant, and none is taken. Mend it, then type: agentctl daemon stop{}", or_name(.about))]
+    Doubtful { about: Concern, why: String },
     #[error(transparent)]
     Provider(#[from] ProviderError),
 }
@@ -70,6 +74,14 @@ pub enum ChooseError {
 impl ChooseError {
     /// The field of `session/new` that is wrong.
     pub const FIELD: &'static str = "model";
+}
+
+/// A mistake about one provider, or about which one, leaves the others to be named.
+fn or_name(about: &Concern) -> &'static str {
+    match about {
+        Concern::All => "",
+        Concern::Model | Concern::Provider(_) => " (or name a model: agentctl run --model PROVIDER/MODEL …)",
+    }
 }
 
 fn import_hint(env: Option<&str>) -> String {
@@ -99,6 +111,14 @@ impl Question<'_> {
 /// # Errors
 /// Nothing found, or what was named cannot be used; the text says what to type.
 pub fn choose(question: &Question<'_>) -> Result<Choice, ChooseError> {
+    let named = question.requested.or(question.configured);
+    let provider = named.map(|named| named.trim().split('/').next().unwrap_or_default());
+    // The demo reaches nobody.
+    if provider != Some(DEMO)
+        && let Some(doubt) = doubt_about(question.doubts, provider)
+    {
+        return Err(ChooseError::Doubtful { about: doubt.about.clone(), why: doubt.why.clone() });
+    }
     if let Some(named) = question.requested {
         return name(question, named, "the request", "asked for");
     }
@@ -207,7 +227,8 @@ mod tests {
 
     fn ask(requested: Option<&str>, configured: Option<&str>, with: &[&str], ollama: Option<&str>) -> String {
         let (keys, providers) = (keys(with), custom());
-        let question = Question { requested, configured, providers: &providers, keys: &keys, ollama };
+        let question =
+            Question { requested, configured, providers: &providers, doubts: &[], keys: &keys, ollama };
         match choose(&question) {
             Ok(choice) => format!("{}/{} ({})", choice.provider, choice.model, choice.reason),
             Err(error) => format!("error: {error}"),
@@ -243,6 +264,49 @@ mod tests {
     }
 
     #[test]
+    fn a_mistake_in_the_settings_is_not_guessed_around() {
+        let (keys, providers) = (keys(&["openai", "anthropic"]), custom());
+        let ask = |about: Concern, requested, configured| {
+            let doubts = [Doubt { about, why: "config.toml:1: oops".into() }];
+            let question = Question {
+                requested,
+                configured,
+                providers: &providers,
+                doubts: &doubts,
+                keys: &keys,
+                ollama: None,
+            };
+            match choose(&question) {
+                Ok(choice) => choice.provider,
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(text.contains("config.toml:1: oops") && text.contains("agentctl daemon stop"));
+                    "refused".to_owned()
+                }
+            }
+        };
+        let mine = || Concern::Provider("mine".into());
+        for (about, requested, configured, expected) in [
+            (Concern::All, None, None, "refused"),
+            (Concern::All, Some("anthropic"), None, "refused"),
+            (Concern::All, Some("demo/tour"), None, "demo"),
+            (Concern::Model, None, None, "refused"),
+            (Concern::Model, Some("anthropic"), None, "anthropic"),
+            (Concern::Model, None, Some("mine/x"), "mine"),
+            (mine(), None, None, "refused"),
+            (mine(), None, Some("mine/x"), "refused"),
+            (mine(), Some("mine/x"), None, "refused"),
+            (mine(), None, Some("anthropic"), "anthropic"),
+        ] {
+            assert_eq!(
+                ask(about.clone(), requested, configured),
+                expected,
+                "{about:?} {requested:?} {configured:?}"
+            );
+        }
+    }
+
+    #[test]
     fn ollama_is_asked_only_when_it_matters() {
         let providers = BTreeMap::new();
         let (none, one) = (keys(&[]), keys(&["openai"]));
@@ -250,6 +314,7 @@ mod tests {
             requested,
             configured: None,
             providers: &providers,
+            doubts: &[],
             keys,
             ollama: None,
         };

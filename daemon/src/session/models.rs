@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::SessionError;
 use super::{blocking, commit};
-use crate::config::ProviderSettings;
+use crate::config::{Doubt, ProviderSettings, doubt_about};
 use crate::model::choose::choose;
 use crate::model::message::{Block, Message, Request, Role};
 use crate::model::{Base, ChooseError, Endpoint, FoundKey, ModelClient, ModelQuestion, SampleError};
@@ -26,6 +26,7 @@ pub struct Models {
     client: ModelClient,
     settings_model: Option<String>,
     providers: BTreeMap<String, ProviderSettings>,
+    doubts: Vec<Doubt>,
     keys: Arc<KeyStore>,
     spawner: Arc<Spawner>,
     /// For key commands, which belong to the user and not to a session.
@@ -41,7 +42,14 @@ impl Models {
         spawner: Arc<Spawner>,
         env: Vec<(String, String)>,
     ) -> Self {
-        Self { client: ModelClient::new(), settings_model, providers, keys, spawner, env }
+        let doubts = Vec::new();
+        Self { client: ModelClient::new(), settings_model, providers, doubts, keys, spawner, env }
+    }
+
+    /// The same, with mistakes of the settings that may concern the model.
+    #[must_use]
+    pub fn doubting(self, doubts: Vec<Doubt>) -> Self {
+        Self { doubts, ..self }
     }
 
     #[must_use]
@@ -59,6 +67,7 @@ impl Models {
             requested,
             configured: self.settings_model.as_deref(),
             providers: &self.providers,
+            doubts: &self.doubts,
             keys: &keys,
             ollama: None,
         };
@@ -114,6 +123,15 @@ impl Models {
     /// # Errors
     /// Settings that make no endpoint, or a key that cannot be read.
     pub async fn endpoint(&self, provider: &str) -> Result<Endpoint, SampleError> {
+        // A session that was made while the settings were in order must not go elsewhere either.
+        if provider != providers::DEMO
+            && let Some(doubt) = doubt_about(&self.doubts, Some(provider))
+        {
+            return Err(SampleError::settings(format!(
+                "{}. So it is not sure where {provider} is, and it is not asked. Mend it, then type: agentctl daemon stop",
+                doubt.why
+            )));
+        }
         let settings = self.providers.get(provider);
         let resolved = providers::resolve(provider, settings)
             .map_err(|error| SampleError::settings(error.to_string()))?;

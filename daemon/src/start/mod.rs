@@ -245,7 +245,8 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
     let key_env =
         process::base_env(&client_path.into_iter().collect(), &[], owner, std::path::Path::new("/tmp"));
     let models =
-        Models::new(settings.model.clone(), settings.providers.clone(), keys, Arc::clone(&spawner), key_env);
+        Models::new(settings.model.clone(), settings.providers.clone(), keys, Arc::clone(&spawner), key_env)
+            .doubting(settings.model_doubts.clone());
     let daemon_id = paths::daemon_id(&paths)?;
     let deps = Arc::new(Deps {
         clock: Clock::system(),
