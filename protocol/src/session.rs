@@ -494,4 +494,16 @@ pub struct Row {
     pub health: Health,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archived: bool,
+    /// The first words of the newest prompt, on one line; absent where no prompt was sent, or where the session is not in
+    /// memory and its last record does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_prompt: Option<String>,
+    /// Prompts that wait in an inbox that an interrupt holds: the next prompt of a person lets them go.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held_prompts: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }

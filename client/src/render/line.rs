@@ -22,14 +22,25 @@ pub(crate) fn short_path(path: &str, home: Option<&Path>) -> String {
     }
 }
 
+/// `text` with the home folder as `~` in every path.
+pub(crate) fn short_paths(text: &str, home: Option<&Path>) -> String {
+    match home.and_then(Path::to_str).filter(|home| home.len() > 1) {
+        Some(home) => text.replace(&format!("{}/", home.trim_end_matches('/')), "~/"),
+        None => text.to_owned(),
+    }
+}
+
 /// The first line of a session on the screen: its name, folder, model and why that one, mode.
 pub(crate) fn header(state: &State, home: Option<&Path>) -> Line {
+    // Whoever named the model knows why.
+    let why = Some(state.model.reason.as_str()).filter(|reason| *reason != "asked for");
+    let why = why.map_or(String::new(), |reason| format!(" ({})", short_paths(reason, home)));
     Line::styled(Style::Bold, &state.handle)
         .with(Style::Dim, " · ")
         .plain(&short_path(&state.cwd, home))
         .with(Style::Dim, " · ")
         .plain(&format!("{}/{}", state.model.provider, state.model.model))
-        .with(Style::Dim, &format!(" ({})", state.model.reason))
+        .with(Style::Dim, &why)
         .with(Style::Dim, " · mode ")
         .plain(state.mode.name())
 }
@@ -94,7 +105,8 @@ pub(crate) fn summary(files: &BTreeMap<String, Changed>, usage: &Usage, cwd: &st
         n => lines.push(Line::styled(Style::Bold, &format!("{n} files changed"))),
     }
     lines.extend(files.iter().map(|(path, changed)| changed_file(path, *changed, cwd)));
-    if usage.requests > 0 {
+    // A server that does not count says nothing, rather than nothing at all.
+    if usage.input_tokens + usage.output_tokens > 0 {
         lines.push(Line::styled(Style::Dim, &format!("Tokens: {}", tokens(usage))));
     }
     lines
@@ -180,12 +192,17 @@ fn list_row(row: &Row, here: &str, home: Option<&Path>, now: Timestamp, columns:
     if !row.waiting_for.is_empty() {
         state.push(Style::Warn, &format!("  {} to approve", row.waiting_for.len()));
     }
+    if row.held_prompts > 0 {
+        state.push(Style::Warn, &format!("  {} held", row.held_prompts));
+    }
     let room = columns.width.saturating_sub(line.width() + state.width()).max(MIN_FOLDER);
     let folder = short_path(&row.cwd, home);
     let line = state.behind(&line.with(Style::Code, &end_of_path(&folder, room)));
     let left = columns.width.saturating_sub(line.width());
-    let line = match row.title.as_deref().filter(|title| !title.is_empty() && left >= MIN_TITLE) {
-        Some(title) => line.with(Style::Dim, &format!("  {title}")),
+    // What it is about: its title, else what it was last asked.
+    let title = row.title.as_deref().filter(|title| !title.is_empty());
+    let line = match title.or(row.last_prompt.as_deref()).filter(|_| left >= MIN_TITLE) {
+        Some(about) => line.with(Style::Dim, &format!("  {}", show_line(about))),
         None => line,
     };
     line.cut(columns.width)
@@ -261,6 +278,8 @@ pub(crate) mod tests {
             last_outcome: (activity == Activity::Idle).then_some(Outcome::Finished),
             health: Health::Ok,
             archived: false,
+            last_prompt: None,
+            held_prompts: 0,
         }
     }
 
@@ -329,6 +348,31 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_header_gives_no_reason_that_is_none_and_no_long_home() {
+        let mut asked = state(Activity::Idle);
+        asked.model.reason = "asked for".into();
+        assert!(!header(&asked, None).text().contains('('));
+        asked.model.reason = "its key is the only one found, in /home/u/.config/agentd/keys/openai".into();
+        let text = header(&asked, Some(Path::new("/home/u"))).text();
+        assert!(text.contains("(its key is the only one found, in ~/.config/agentd/keys/openai)"), "{text}");
+    }
+
+    #[test]
+    fn a_row_says_what_it_is_about_and_what_is_held() {
+        let mut rows = vec![row("otter", "/w", Activity::Idle, 0)];
+        rows[0].last_prompt = Some("Add paging\u{1b} to the API".into());
+        rows[0].held_prompts = 2;
+        let line = |rows: &[Row]| list(rows, false, "/", None, Timestamp::from_unix_ms(0), 160)[1].text();
+        assert!(
+            line(&rows).ends_with("/w  finished  2 held  Add paging<U+001B> to the API"),
+            "{}",
+            line(&rows)
+        );
+        rows[0].title = Some("Paging".into());
+        assert!(line(&rows).ends_with("2 held  Paging"), "{}", line(&rows));
+    }
+
+    #[test]
     fn a_row_stays_one_line_and_keeps_the_end_of_its_folder() {
         let folder = "/home/u/work/customers/somebody/services/billing/api-gateway";
         let mut rows = vec![row("api-gateway-careful-otter", folder, Activity::Idle, 0)];
@@ -371,6 +415,8 @@ pub(crate) mod tests {
             "2 files changed\n  old.rs  deleted\n  src/a.rs  +12 -3\nTokens: 12.3k in, 678 out, 9.0k from the cache"
         );
         assert!(summary(&BTreeMap::new(), &Usage::default(), "/").is_empty());
+        let uncounted = Usage { requests: 1, ..Usage::default() };
+        assert!(summary(&BTreeMap::new(), &uncounted, "/").is_empty());
     }
 
     #[test]

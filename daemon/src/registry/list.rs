@@ -92,6 +92,8 @@ fn cold_row(id: SessionId, first: &Commit, last: Option<&Commit>) -> Option<Row>
         last_outcome: None,
         health: Health::Ok,
         archived: false,
+        last_prompt: None,
+        held_prompts: 0,
     };
     for raw in last.map_or(&first.records, |last| &last.records) {
         match Record::parse(raw) {
@@ -99,6 +101,16 @@ fn cold_row(id: SessionId, first: &Commit, last: Option<&Commit>) -> Option<Row>
                 Record::TurnFinished(finished) => {
                     row.last_outcome = Some(finished.outcome);
                     row.mode = Some(finished.mode);
+                    row.last_prompt = finished.last_prompt;
+                    row.held_prompts = finished.held_prompts.unwrap_or_default();
+                }
+                Record::InboxWithdrawn(withdrawn) => {
+                    if let Some(rest) = withdrawn.rest {
+                        row.mode = Some(rest.mode);
+                        row.last_outcome = rest.last_outcome;
+                        row.last_prompt = rest.last_prompt;
+                        row.held_prompts = rest.held_prompts;
+                    }
                 }
                 Record::ModeChanged(changed) => row.mode = Some(changed.to),
                 Record::TitleChanged(changed) => row.title = Some(changed.title),

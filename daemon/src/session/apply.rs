@@ -7,7 +7,7 @@ use agentd_protocol::event::{Resolution, ToolStatus};
 use agentd_protocol::mode::Mode;
 use agentd_protocol::permission::Decision;
 use agentd_protocol::plan::{PlanAuthor, PlanPhase};
-use agentd_protocol::session::Origin;
+use agentd_protocol::session::{At, Origin};
 use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::{Denial, Usage};
 
@@ -27,11 +27,16 @@ use crate::permission::Reason;
 /// How many settled approvals a session remembers, to tell a late answer who was first.
 const MAX_SETTLED: usize = 500;
 
+/// Characters of the newest prompt that a list has.
+const FIRST_WORDS: usize = 80;
+
 impl SessionState {
     /// Folds one record in. Any record in any state: one that does not fit changes nothing.
     pub fn apply(&mut self, seq: Seq, at: Timestamp, place: RecordRef, record: &Record) {
         self.head = seq;
-        self.updated_at = at;
+        if is_news(record) {
+            self.updated_at = at;
+        }
         match record {
             // A journal has one creation; a second one is damage and changes nothing.
             Record::Created(_) => {}
@@ -254,12 +259,17 @@ impl SessionState {
             self.inbox_held = false;
         }
         self.prompts.entry(added.prompt_id).or_insert(Prompt { params: added.params, fate: Fate::Waiting });
+        let preview = preview(&added.content);
+        // What steers a turn does not say what it is about.
+        if added.at_point == At::Turn || self.turn.is_none() {
+            self.last_prompt = first_words(&preview).or(self.last_prompt.take());
+        }
         self.inbox.push_back(InboxEntry {
             prompt_id: added.prompt_id,
             origin: added.origin,
             at: added.at_point,
             queued_at: added.queued_at,
-            preview: preview(&added.content),
+            preview,
             place,
         });
     }
@@ -419,6 +429,22 @@ impl SessionState {
             change(call);
         }
     }
+}
+
+/// Whether a record is something that happened in the session. What the daemon writes down because it leaves, comes back
+/// or looks at a file does not make a session newer.
+fn is_news(record: &Record) -> bool {
+    !matches!(
+        record,
+        Record::TurnParked(_) | Record::TurnResumed(_) | Record::PlanRecovered(_) | Record::PlanSaved(_)
+    )
+}
+
+/// The beginning of a prompt on one line, for lists.
+fn first_words(preview: &str) -> Option<String> {
+    let line = preview.split_whitespace().collect::<Vec<_>>().join(" ");
+    let short: String = line.chars().take(FIRST_WORDS).collect();
+    (!short.is_empty()).then_some(short)
 }
 
 fn preview(content: &[Part]) -> String {

@@ -10,7 +10,7 @@ use super::error::SessionError;
 use super::flight::Flight;
 use super::project::waiting_for;
 use super::record::{
-    CommandRun, InboxAdded, InboxWithdrawn, Part, Record, SessionArchived, TitleChanged, TurnStopping,
+    AtRest, CommandRun, InboxAdded, InboxWithdrawn, Part, Record, SessionArchived, TitleChanged, TurnStopping,
 };
 use super::state::Fate;
 use crate::ids::{Digest, digest_of};
@@ -214,7 +214,13 @@ impl Session {
         if !self.state.inbox.iter().any(|entry| entry.prompt_id == prompt) {
             return Err(SessionError::NotFound("waiting prompt"));
         }
-        self.commit(vec![InboxWithdrawn { prompt_id: prompt }.into()]).await?;
+        let rest = AtRest {
+            mode: self.state.mode,
+            last_outcome: self.state.last_outcome,
+            last_prompt: self.state.last_prompt.clone(),
+            held_prompts: self.state.held_prompts().saturating_sub(1),
+        };
+        self.commit(vec![InboxWithdrawn { prompt_id: prompt, rest: Some(rest) }.into()]).await?;
         self.wake_waiters().await;
         Ok(())
     }

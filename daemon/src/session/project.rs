@@ -335,6 +335,8 @@ pub fn row(state: &SessionState) -> Row {
         last_outcome: state.last_outcome,
         health: health(state),
         archived: state.archived,
+        last_prompt: state.last_prompt.clone(),
+        held_prompts: state.held_prompts(),
     }
 }
 

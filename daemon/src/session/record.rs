@@ -357,6 +357,19 @@ pub struct InboxTaken {
 #[serde(rename_all = "camelCase")]
 pub struct InboxWithdrawn {
     pub prompt_id: TurnId,
+    /// What a list says of the session from here on, should this be the last line of its journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<AtRest>,
+}
+
+/// What a list tells of a session at rest.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AtRest {
+    pub mode: Mode,
+    pub last_outcome: Option<Outcome>,
+    pub last_prompt: Option<String>,
+    pub held_prompts: u32,
 }
 
 /// A prompt was a control command; what it did is in the records beside this one.
@@ -412,6 +425,12 @@ pub struct TurnFinished {
     pub mode: Mode,
     /// Whether the inbox waits for a person from here on.
     pub hold_inbox: bool,
+    /// The first words of the newest prompt, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_prompt: Option<String>,
+    /// Prompts that are held from here on, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_prompts: Option<u32>,
 }
 
 /// A message enters the context.

@@ -71,6 +71,10 @@ pub fn recover(state: &SessionState) -> Vec<Record> {
             }),
             mode: state.mode,
             hold_inbox: unknown_outcome,
+            last_prompt: state.last_prompt.clone(),
+            held_prompts: u32::try_from(state.inbox.len())
+                .ok()
+                .filter(|waiting| *waiting > 0 && (unknown_outcome || state.inbox_held)),
         }));
     } else {
         records.push(Record::from(TurnResumed { turn_id: turn.id, after_crash: !turn.parked }));

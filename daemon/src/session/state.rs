@@ -50,6 +50,8 @@ pub struct SessionState {
     pub reads: Reads,
     pub usage: Usage,
     pub last_outcome: Option<Outcome>,
+    /// The first words of the newest prompt that asked for a turn, on one line.
+    pub last_prompt: Option<String>,
     /// Set when the journal holds what this build must not act on.
     #[serde(skip)]
     pub read_only: Option<String>,
@@ -287,6 +289,7 @@ impl SessionState {
             reads: Reads::default(),
             usage: Usage::default(),
             last_outcome: None,
+            last_prompt: None,
             read_only: None,
         }
     }
@@ -316,6 +319,12 @@ impl SessionState {
     #[must_use]
     pub fn call(&self, id: &CallId) -> Option<&Call> {
         self.turn.as_ref()?.calls().iter().find(|call| call.id == *id)
+    }
+
+    /// Prompts that wait for a person to prompt again.
+    #[must_use]
+    pub fn held_prompts(&self) -> u32 {
+        if self.inbox_held { u32::try_from(self.inbox.len()).unwrap_or(u32::MAX) } else { 0 }
     }
 
     /// Whether nothing is going on that a restart would have to take up again.

@@ -75,6 +75,8 @@ impl Session {
                         error: Some(format!("the prompt cannot be read back: {error}")),
                         mode: self.state.mode,
                         hold_inbox: false,
+                        last_prompt: self.state.last_prompt.clone(),
+                        held_prompts: None,
                     }
                     .into(),
                 );
@@ -365,6 +367,8 @@ impl Session {
                 mode: self.state.mode,
                 // An interrupt has held it already, and a prompt that came since has let it go.
                 hold_inbox: false,
+                last_prompt: self.state.last_prompt.clone(),
+                held_prompts: Some(self.state.held_prompts()).filter(|held| *held > 0),
             }
             .into(),
         );

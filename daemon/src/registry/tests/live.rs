@@ -263,6 +263,51 @@ async fn lists_hold_cold_and_live_sessions_and_page_in_order_of_creation() {
 }
 
 #[tokio::test]
+async fn a_list_tells_of_a_session_on_the_disk_what_it_was_asked_and_what_is_held() {
+    let home = Home::start(calls(json!([{ "name": "probe", "arguments": { "act": "wait" } }]))).await;
+    let id = home.session(Mode::Default).await;
+    let mut listener = home.listen(id).await;
+    let turn = home.prompt(id, "Add\n  paging").await.turn_id;
+    listener.next("permissionDecided").await;
+    home.prompt(id, "and a question").await;
+    let dropped = home.prompt(id, "never mind").await.turn_id;
+    let stop = home.registry.ask(id, |reply| Command::Interrupt { turn: None, caller: person(), reply });
+    stop.await.unwrap();
+    assert_eq!(home.wait(id, turn).await.outcome, Outcome::Interrupted);
+    let rows = |home: &Home| {
+        let registry = Arc::clone(&home.registry);
+        async move { registry.list(&ListParams::default()).await.unwrap().sessions }
+    };
+    let live_row = rows(&home).await.remove(0);
+    assert_eq!((live_row.last_prompt.as_deref(), live_row.held_prompts), (Some("never mind"), 2));
+    let home = home.restart().await;
+    assert_eq!(live(&home), 0);
+    assert_eq!(rows(&home).await, [live_row]);
+
+    home.registry.ask(id, |reply| Command::Withdraw { prompt: dropped, reply }).await.unwrap();
+    let live_row = rows(&home).await.remove(0);
+    assert_eq!((live_row.last_outcome, live_row.held_prompts), (Some(Outcome::Interrupted), 1));
+    let home = home.restart().await;
+    assert_eq!(rows(&home).await, [live_row]);
+}
+
+#[tokio::test]
+async fn a_restart_makes_no_session_newer() {
+    let write = json!([{ "name": "write_file", "arguments": { "file_path": "b.txt", "content": "beta\n" } }]);
+    let home = Home::start(calls(write)).await;
+    let id = home.session(Mode::Default).await;
+    let mut listener = home.listen(id).await;
+    home.prompt(id, "write").await;
+    listener.next("approvalRequested").await;
+    let before = home.state(id).await.updated_at;
+    home.clock.set(1_700_000_500_000);
+    home.registry.park(Duration::from_secs(10)).await;
+    let home = home.restart().await;
+    let row = home.registry.list(&ListParams::default()).await.unwrap().sessions.remove(0);
+    assert_eq!((row.activity, row.updated_at), (Activity::Waiting, before));
+}
+
+#[tokio::test]
 async fn a_start_takes_up_what_was_going_on_and_nothing_else() {
     let script = json!({ "rules": [
         { "name": "slow", "when": { "texts": [{ "in": "prompt", "contains": "slow" }] },

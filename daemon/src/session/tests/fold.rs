@@ -143,3 +143,41 @@ fn the_hashes_of_files_are_bounded_and_the_oldest_go_first() {
     assert_eq!(known.len(), 500);
     assert!(!known.contains_key(&PathBuf::from("/f99")) && known.contains_key(&PathBuf::from("/f100")));
 }
+
+#[test]
+fn what_the_daemon_does_for_itself_makes_no_session_newer() {
+    let cast = Cast::new();
+    let mut state = turning(&cast);
+    let before = state.updated_at;
+    let later = at(1_000);
+    let place = place(Seq(90));
+    let turn_id = cast.turns[0];
+    for record in [
+        Record::from(TurnParked { turn_id }),
+        TurnResumed { turn_id, after_crash: true }.into(),
+        PlanSaved { revision: digest_of(b"x") }.into(),
+    ] {
+        state.apply(Seq(90), later, place, &record);
+        assert_eq!(state.updated_at, before, "{record:?}");
+    }
+    state.apply(Seq(91), later, place, &cast.stopping(0));
+    assert_eq!(state.updated_at, later);
+}
+
+#[test]
+fn a_session_is_about_its_newest_prompt_and_not_about_what_steered_it() {
+    let cast = Cast::new();
+    let mut state = cast.state();
+    let prompt = |turn: usize, at_point, text: &str| {
+        let Record::InboxAdded(mut added) = cast.prompt(turn, at_point) else { unreachable!() };
+        added.content = vec![Part::Text { text: Body::Inline(text.into()) }];
+        Record::from(added)
+    };
+    fold(&mut state, &[prompt(0, At::Step, " Add\n paging ")]);
+    assert_eq!(state.last_prompt.as_deref(), Some("Add paging"));
+    fold(&mut state, &[cast.started(0), cast.taken(0, 0), prompt(1, At::Step, "keep the tests")]);
+    assert_eq!(state.last_prompt.as_deref(), Some("Add paging"));
+    fold(&mut state, &[prompt(2, At::Turn, &"long ".repeat(50))]);
+    assert_eq!(state.last_prompt.unwrap().chars().count(), 80);
+    assert_eq!(row(&cast.state()).held_prompts, 0);
+}

@@ -198,6 +198,8 @@ impl Cast {
             error: None,
             mode: Mode::Default,
             hold_inbox: false,
+            last_prompt: None,
+            held_prompts: None,
         }
         .into()
     }
@@ -231,7 +233,7 @@ impl Cast {
             (PlanSaved { revision }.into(), None),
             (self.prompt(0, At::Turn), Some("promptAccepted")),
             (self.taken(0, 0), None),
-            (InboxWithdrawn { prompt_id: self.turns[1] }.into(), Some("promptWithdrawn")),
+            (InboxWithdrawn { prompt_id: self.turns[1], rest: None }.into(), Some("promptWithdrawn")),
             (
                 CommandRun { prompt_id: self.turns[2], name: "plan".into(), params: revision, by: by() }
                     .into(),
