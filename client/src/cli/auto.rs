@@ -6,7 +6,7 @@ use agentd_protocol::approval::{Approval, ChoiceId, RespondParams, Subject};
 use crate::render::{Line, Style};
 
 /// What the demo asks to be changed, once.
-pub(crate) const FEEDBACK: &str = "Use an opaque cursor instead of page numbers, please.";
+pub(crate) const FEEDBACK: &str = "Short lists must stay as they are. Test that, please.";
 
 #[derive(Debug, Default)]
 pub(crate) struct Auto {

@@ -275,3 +275,27 @@ async fn the_client_starts_the_demo_by_itself() {
     assert_eq!(reply.calls[0].name, "list_files");
     assert!(reply.text.contains("playback"), "{}", reply.text);
 }
+
+#[tokio::test]
+async fn a_plan_that_was_carried_out_in_part_is_not_called_carried_out() {
+    for dialect in BOTH {
+        for clear in [false, true] {
+            let reaction = if clear { Reaction::ClearAndExecute } else { Reaction::Execute };
+            let mut session = Session::start(dialect, in_plan_mode(), vec![reaction]).await;
+            session.files.remove("README.md");
+            let words = session.run().await;
+            assert!(words.starts_with("Not every change went in"), "{words}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn several_steps_of_a_person_are_not_taken_for_one() {
+    let edit = Reaction::EditAndExecute(
+        "## Not in this change",
+        "5. Write a changelog entry.\n6. And a release note.\n\n## Not in this change",
+    );
+    let mut session = Session::start(Dialect::OpenaiChat, in_plan_mode(), vec![edit]).await;
+    let words = session.run().await;
+    assert!(words.contains("What else stands in the plan, such as"), "{words}");
+}
