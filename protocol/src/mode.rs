@@ -54,7 +54,9 @@ pub struct UnknownMode(pub String);
 
 impl fmt::Display for UnknownMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = Mode::ALL.map(Mode::name).join(", ");
+        // `auto` has its name on the wire; nobody can choose it yet.
+        let modes = Mode::ALL.into_iter().filter(|mode| *mode != Mode::Auto);
+        let names = modes.map(Mode::name).collect::<Vec<_>>().join(", ");
         write!(f, "unknown mode {:?}; the modes are {names}", self.0)
     }
 }
@@ -84,6 +86,7 @@ mod tests {
             assert_eq!(mode.name().parse::<Mode>().unwrap(), mode);
         }
         assert_eq!("accept-edits".parse::<Mode>().unwrap(), Mode::AcceptEdits);
-        assert!("yolo".parse::<Mode>().is_err());
+        let unknown = "yolo".parse::<Mode>().unwrap_err().to_string();
+        assert!(unknown.contains("acceptEdits") && !unknown.contains("auto"), "{unknown}");
     }
 }

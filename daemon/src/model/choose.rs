@@ -65,7 +65,7 @@ pub enum ChooseError {
          the daemon starts; after a change of it type: agentctl daemon stop"
     )]
     Nothing,
-    #[error("{why}. So it is not sure which model is meant, and none is taken. Mend it, then type: agentctl daemon stop{}", or_name(.about))]
+    #[error("{why}\nSo it is not sure which model is meant, and none is taken. Mend it, then type: agentctl daemon stop{}", or_name(.about))]
     Doubtful { about: Concern, why: String },
     #[error(transparent)]
     Provider(#[from] ProviderError),
@@ -129,10 +129,10 @@ pub fn choose(question: &Question<'_>) -> Result<Choice, ChooseError> {
     if let Some((preset, key)) = keyed.first() {
         let others: Vec<&str> = keyed[1..].iter().map(|(preset, _)| preset.name).collect();
         let reason = if others.is_empty() {
-            format!("its key is the only one found ({})", key.source)
+            format!("its key is the only one found, in {}", key.source)
         } else {
             format!(
-                "its key was found ({}); it comes before {}, whose keys are there too; --model chooses another",
+                "its key was found in {}; it comes before {}, whose keys are there too; --model chooses another",
                 key.source,
                 others.join(", ")
             )

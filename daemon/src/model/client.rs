@@ -409,7 +409,17 @@ fn unreachable(endpoint: &Endpoint, error: reqwest::Error) -> SampleError {
         }
         "ollama" => "Is it running? `ollama serve` starts it.".to_owned(),
         "lmstudio" => "Is its local server switched on?".to_owned(),
-        provider => format!("Check the network, and `base_url` of provider `{provider}`."),
+        provider if !has_own_url(endpoint) => {
+            format!("Check the network; nothing is wrong with what you set for {provider}.")
+        }
+        provider if refused => format!(
+            "Is that server running? Its address is `base_url` of provider `{provider}` in config.toml; after a change \
+             type: agentctl daemon stop"
+        ),
+        provider => format!(
+            "Check the network, and `base_url` of provider `{provider}` in config.toml; after a change type: \
+             agentctl daemon stop"
+        ),
     };
     // Nothing was sent, so another attempt is safe. It is idle where nothing listens on this host, and where the
     // certificate is not trusted.
@@ -418,6 +428,15 @@ fn unreachable(endpoint: &Endpoint, error: reqwest::Error) -> SampleError {
     let retry = if (refused && is_local) || is_distrusted { Retry::Never } else { Retry::Backoff };
     SampleError::new(Kind::Unreachable, retry, format!("{whom} cannot be reached: {why}. {next}"))
         .caused_by(error)
+}
+
+/// Whether the settings, and not a preset, say where the provider is.
+pub(super) fn has_own_url(endpoint: &Endpoint) -> bool {
+    let preset = super::providers::preset(&endpoint.provider);
+    match (&endpoint.base, preset.and_then(|preset| preset.base_url)) {
+        (Base::Url(url), Some(usual)) => url != usual,
+        _ => true,
+    }
 }
 
 fn causes<'a>(

@@ -66,8 +66,9 @@ impl Policy {
                 Err("mode auto is not available in this version; use acceptEdits or default".into())
             }
             Mode::BypassPermissions if !self.bypass_enabled => {
-                Err("bypassPermissions is not enabled; start the daemon with --allow-bypass, or set \
-                 permissions.allow_bypass = true in your settings"
+                Err("bypassPermissions is not enabled. Type: agentctl daemon stop; agentctl daemon start \
+                 --allow-bypass. Or for good: allow_bypass = true under [permissions] in config.toml, then agentctl \
+                 daemon stop"
                     .into())
             }
             _ => Ok(()),

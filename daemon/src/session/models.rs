@@ -128,7 +128,7 @@ impl Models {
             && let Some(doubt) = doubt_about(&self.doubts, Some(provider))
         {
             return Err(SampleError::settings(format!(
-                "{}. So it is not sure where {provider} is, and it is not asked. Mend it, then type: agentctl daemon stop",
+                "{}\nSo it is not sure where {provider} is, and it is not asked. Mend it, then type: agentctl daemon stop",
                 doubt.why
             )));
         }

@@ -18,7 +18,20 @@ pub(super) fn checks(daemon: &Daemon) -> Vec<Check> {
     });
     checks.push(match tokio::runtime::Handle::current().block_on(deps.models.choose(None)) {
         Ok(info) => ok("model", format!("{}/{} ({})", info.provider, info.model, info.reason)),
-        Err(error) => warning("model", error.to_string(), None),
+        Err(error) => {
+            let text = error.to_string();
+            // A mistake in the settings has its own line below.
+            let why = text.lines().next().unwrap_or_default();
+            if daemon.notices.iter().any(|notice| notice.text.starts_with(why)) {
+                warning(
+                    "model",
+                    "none is chosen while the settings below leave in doubt which is meant".into(),
+                    None,
+                )
+            } else {
+                warning("model", text, None)
+            }
+        }
     });
     checks.push(warning(
         "sandbox",

@@ -136,6 +136,50 @@ fn a_key_that_is_gone_fails_the_turn_and_says_what_to_type() {
 }
 
 #[test]
+fn a_slip_in_the_settings_sends_no_prompt_to_another_provider() {
+    const MINE: &str = "[providers.mine]\ndialect = \"openai-chat\"\nbase_url = \"http://127.0.0.1:9/v1\"\n";
+    for (settings, place, explicit_works) in [
+        (format!("model = \n{MINE}"), "config.toml:1: the file cannot be parsed", false),
+        (
+            format!("modle = \"mine/m\"\n{MINE}"),
+            "config.toml:1: unknown key `modle`; did you mean `model`?",
+            true,
+        ),
+        (
+            "model = \"openai/m\"\n[provider.openai]\nbase_url = \"http://127.0.0.1:9\"\n".into(),
+            "config.toml:2:",
+            false,
+        ),
+        (
+            "model = \"openai/m\"\n[providers.openai]\nbase-url = \"http://127.0.0.1:9\"\n".into(),
+            "config.toml:3:",
+            false,
+        ),
+    ] {
+        let home = Home::new();
+        home.settings(&settings);
+        home.key("openai", "sk-not-a-secret");
+        let daemon = Daemon::start(&home, Start::default());
+        let mut line = daemon.connect();
+        let cwd = home.project().cwd();
+        let error = line.refused("session/new", json!({"cwd": cwd}));
+        assert_eq!((error.code, &error.data["field"]), (-32059, &json!("model")), "{settings}");
+        assert!(error.message.contains(place), "{}", error.message);
+        assert!(error.message.contains("agentctl daemon stop"), "{}", error.message);
+        assert_eq!(line.call("session/list", json!({}))["sessions"], json!([]));
+        let notices = line.call("daemon/status", json!({}))["notices"].clone();
+        assert_eq!(notices.as_array().unwrap().len(), 1, "told once: {notices}");
+        // Who names a model says which one is meant.
+        let named = line.try_call("session/new", json!({"cwd": cwd, "model": "openai/m"}));
+        assert_eq!(named.is_ok(), explicit_works, "{settings}: {named:?}");
+        let empty = home.path("empty");
+        std::fs::create_dir(&empty).unwrap();
+        let demo = line.try_call("session/new", json!({"cwd": empty, "model": "demo"}));
+        assert!(demo.is_ok(), "{settings}: {demo:?}");
+    }
+}
+
+#[test]
 fn wrong_parameters_name_their_field() {
     let world = World::new(Script::new());
     let mut line = world.daemon.connect();

@@ -4,7 +4,7 @@ use super::talk::{BOTH, Talk};
 use super::{request, user};
 use crate::model::client::plain_loopback_client;
 use crate::model::message::{Arguments, Dialect, Reply, Stop};
-use crate::model::{Delta, Kind, MAX_WAIT, Retry, SampleError};
+use crate::model::{Base, Delta, Endpoint, Kind, MAX_WAIT, Retry, SampleError};
 
 /// A script with one rule, a text and a call, and one fault.
 fn script(fault: &str) -> String {
@@ -191,6 +191,19 @@ async fn nobody_there() {
         error.to_string().contains("nothing listens there") && error.to_string().contains("ollama serve"),
         "{error}"
     );
+    // A server of one's own: what has to be true after a change of its address.
+    endpoint.provider = "mine".to_owned();
+    let error = client.sample(&endpoint, &asked, &mut |_| {}).await.unwrap_err().to_string();
+    assert!(
+        error.contains("`base_url` of provider `mine`") && error.contains("agentctl daemon stop"),
+        "{error}"
+    );
+    // Nobody set the address of a preset, so nobody is sent to look at it.
+    let usual = crate::model::providers::preset("lmstudio").and_then(|preset| preset.base_url).unwrap();
+    let lmstudio = Endpoint { base: Base::Url(usual.to_owned()), ..Endpoint::for_tests("deepseek", "") };
+    assert!(crate::model::client::has_own_url(&lmstudio));
+    let preset = Endpoint { provider: "lmstudio".to_owned(), ..lmstudio };
+    assert!(!crate::model::client::has_own_url(&preset));
 }
 
 #[tokio::test]
