@@ -104,12 +104,15 @@ fn every_outcome_has_its_exit_code() {
 
 #[test]
 fn off_a_terminal_an_approval_ends_the_run_with_4() {
-    let fake = Fake::start(session(|turn| vec![requested(2, turn, "# P")]));
+    let fake = Fake::start(session(|turn| vec![requested(2, turn, "# P\n\nOnly for those who read it.")]));
     let output = fake.agentctl(&["run", "x"]);
     assert_eq!(output.status.code(), Some(4));
     let stderr = text(&output.stderr);
     assert!(stderr.contains(APPROVAL), "{stderr}");
-    assert!(stderr.contains("approve deadbeef execute --revision 333333333333"), "{stderr}");
+    // What is asked, then how to see it again, then how to say yes to exactly that.
+    let at = |part: &str| stderr.find(part).unwrap_or_else(|| panic!("{part:?} is missing: {stderr}"));
+    assert!(at("Only for those who read it.") < at("Next: agentctl"), "{stderr}");
+    assert!(at("approve deadbeef ·") < at("approve deadbeef execute --revision 333333333333"), "{stderr}");
     assert!(fake.calls("approval/respond").is_empty());
 }
 
@@ -261,7 +264,7 @@ fn rpc_prints_the_answer() {
 }
 
 #[test]
-fn the_demo_answers_aloud_and_leaves_nothing() {
+fn the_demo_answers_aloud_and_leaves_the_project_to_be_looked_at() {
     let mut script = session(|turn| vec![requested(2, turn, "# P")]);
     script.push((
         "approval/respond",
@@ -285,7 +288,10 @@ fn the_demo_answers_aloud_and_leaves_nothing() {
     assert!(text(&output.stderr).contains("playback"));
     let new = fake.wait_for("session/new");
     assert_eq!((&new["model"], &new["mode"]), (&json!("demo/tour"), &json!("plan")));
-    assert!(!std::path::Path::new(new["cwd"].as_str().unwrap()).exists());
+    let cwd = new["cwd"].as_str().unwrap();
+    assert!(std::path::Path::new(cwd).exists());
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains(&format!("rm -r {cwd}")) && !stderr.contains("whole cycle."), "{stderr}");
     assert_eq!(fake.calls("session/delete").len(), 1);
 }
 
@@ -487,7 +493,7 @@ fn a_second_ctrl_c_leaves_the_turn_running() {
     terminal.type_text("\u{3}");
     let (rest, code) = terminal.finish();
     assert_eq!(code, 3);
-    assert!(rest.contains("attach api-otter"), "{rest}");
+    assert!(rest.contains("attach api-otter") && rest.contains("told to stop"), "{rest}");
 }
 
 #[test]
@@ -648,7 +654,9 @@ fn several_that_wait_are_listed_and_nothing_is_answered() {
         let output = fake.agentctl(args);
         assert_eq!(output.status.code(), Some(2));
         let stderr = text(&output.stderr);
-        assert!(stderr.contains("approve deadbeef") && stderr.contains("approve cafecafe"), "{stderr}");
+        assert_eq!(stderr.lines().count(), 4, "{stderr}");
+        assert!(stderr.contains("\n  deadbeef  plan") && stderr.contains("\n  cafecafe  plan"), "{stderr}");
+        assert!(stderr.contains(&format!("{} deadbeef", args[0])), "{stderr}");
     }
     assert!(fake.calls("approval/respond").is_empty());
 }
@@ -709,4 +717,167 @@ fn a_long_call_is_said_to_run_until_it_ends() {
     fake.send(finished(4, &turn, "finished"));
     terminal.expect("\r\u{1b}[K");
     assert_eq!(terminal.finish().1, 0);
+}
+
+#[test]
+fn a_second_ctrl_c_does_not_say_that_nothing_was_stopped() {
+    let mut script = attached("running", json!([]));
+    script.push(("session/interrupt", fixed(|| ok(json!({"turnId": SESSION})))));
+    let fake = Fake::start(script);
+    let mut terminal = fake.terminal(&["attach", SESSION], &[]);
+    terminal.expect("All done.");
+    terminal.type_text("\u{3}");
+    terminal.expect("Stopping");
+    terminal.type_text("\u{3}");
+    let (rest, code) = terminal.finish();
+    assert_eq!(code, 0, "{rest}");
+    assert!(rest.contains("told to stop") && !rest.contains("nothing was stopped"), "{rest}");
+}
+
+fn item(n: u8) -> Value {
+    json!({"promptId": format!("0193cccc-0000-7000-8000-0000000000{n:02x}"), "origin": "client", "at": "turn",
+        "preview": "later", "queuedAt": "2026-01-01T00:00:00.000Z"})
+}
+
+#[test]
+fn what_an_interrupt_holds_is_said_and_can_be_dropped() {
+    let inbox = || fixed(|| ok(json!({"inbox": [item(1), item(2)], "held": true})));
+    let interrupted = || {
+        let mut script = session(|turn| vec![finished(2, turn, "interrupted")]);
+        script.push(("session/inbox", inbox()));
+        script
+    };
+    let fake = Fake::start(interrupted());
+    let stderr = text(&fake.agentctl(&["run", "x"]).stderr);
+    assert!(stderr.contains("2 prompts are held."), "{stderr}");
+    assert!(stderr.contains("stop --drop api-otter"), "{stderr}");
+
+    // Whoever comes later is told, too.
+    let mut script = attached("idle", json!([]));
+    script.retain(|(method, _)| *method != "session/get");
+    script.push((
+        "session/get",
+        fixed(|| {
+            let mut state = state("default", "idle", json!([]));
+            state["inbox"] = json!([item(1)]);
+            state["inboxHeld"] = true.into();
+            ok(json!({"state": state}))
+        }),
+    ));
+    script.push(("session/inbox", inbox()));
+    script.push(("session/interrupt", fixed(|| ok(json!({"turnId": null})))));
+    script.push((
+        "session/prompt",
+        Box::new(|params| ok(json!({"turnId": params["promptId"], "queued": true}))),
+    ));
+    let fake = Fake::start(script);
+    let stderr = text(&fake.agentctl(&["attach", SESSION]).stderr);
+    assert!(stderr.contains("1 prompt is held."), "{stderr}");
+    let stdout = text(&fake.agentctl(&["send", SESSION, "hello"]).stdout);
+    assert!(stdout.contains("1 prompt that had been held goes first"), "{stdout}");
+    let stdout = text(&fake.agentctl(&["stop", SESSION]).stdout);
+    assert!(stdout.contains("2 prompts are held."), "{stdout}");
+    assert!(fake.calls("session/withdraw").is_empty());
+    let stdout = text(&fake.agentctl(&["stop", "--drop", SESSION]).stdout);
+    assert!(stdout.contains("2 prompts are dropped."), "{stdout}");
+    let dropped: Vec<Value> =
+        fake.calls("session/withdraw").iter().map(|call| call["promptId"].clone()).collect();
+    assert_eq!(dropped, [item(1)["promptId"].clone(), item(2)["promptId"].clone()]);
+}
+
+fn unsettled() -> (&'static str, Script) {
+    let status = fixed(|| {
+        ok(json!({"daemonId": SESSION, "version": "0", "build": "b", "pid": 1, "uptimeMs": 0, "socket": "/s",
+            "liveSessions": 0, "runningTurns": 0, "waitingApprovals": 0, "connections": 1, "shuttingDown": false,
+            "bypassEnabled": false, "shellEnv": [], "notices": [
+                {"code": "config.unknownKey", "text": "config.toml:1: unknown key `modle`"},
+                {"code": "plan.verify", "text": "not about the file"}]}))
+    });
+    ("daemon/status", status)
+}
+
+#[test]
+fn mistakes_in_the_settings_are_in_the_first_lines() {
+    let mut script = session(|turn| vec![finished(2, turn, "finished")]);
+    script.push(unsettled());
+    let run = text(&Fake::start(script).agentctl(&["run", "x"]).stderr);
+    let mut script = attached("idle", json!([]));
+    script.push(unsettled());
+    let attach = text(&Fake::start(script).agentctl(&["attach", SESSION]).stderr);
+    for stderr in [run, attach] {
+        let second = stderr.lines().nth(1).unwrap_or_default();
+        assert_eq!(second, "settings: config.toml:1: unknown key `modle`", "{stderr}");
+        assert!(!stderr.contains("not about the file"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_key_in_this_shell_does_not_hide_what_is_wrong_with_the_settings() {
+    let fake = Fake::start(vec![
+        unsettled(),
+        ("session/new", fixed(|| error(-32059, "invalidInput", json!({"field": "model"})))),
+        (
+            "key/list",
+            fixed(|| {
+                ok(json!({"keys": [], "providers": [{"provider": "anthropic", "env": "ANTHROPIC_API_KEY"}]}))
+            }),
+        ),
+    ]);
+    let output = fake.agentctl_with(&["run", "x"], &[("ANTHROPIC_API_KEY", "sk-secret")], "");
+    assert!(text(&output.stderr).contains("invalidInput"), "{}", text(&output.stderr));
+    // A model that was typed and cannot be used is a matter of the command line.
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(fake.agentctl(&["run", "--model", "nope/x", "x"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_silent_model_is_said_to_be_waited_for() {
+    let fake = Fake::start(session(|turn| vec![event(2, turn, json!({"type": "turnStarted"}))]));
+    let mut terminal = fake.terminal(&["run", "x"], &[]);
+    let turn = fake.wait_for("session/prompt")["promptId"].clone();
+    terminal.expect("waiting for the model … ");
+    fake.send(message(3, &turn, "1", "Here I am."));
+    terminal.expect("\r\u{1b}[K");
+    terminal.expect("Here I am.");
+    fake.send(finished(4, &turn, "finished"));
+    assert_eq!(terminal.finish().1, 0);
+}
+
+#[test]
+fn a_session_that_waits_is_not_deleted_by_the_way() {
+    let fake = Fake::start(attached("waiting", json!([plan_approval("# P")])));
+    let output = fake.agentctl(&["rm", SESSION]);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("waits for your answer") && stderr.contains("rm --force"), "{stderr}");
+    assert!(fake.calls("session/delete").is_empty());
+    assert_eq!(fake.agentctl(&["rm", "--force", SESSION]).status.code(), Some(0));
+    assert_eq!(fake.calls("session/delete").len(), 1);
+}
+
+#[test]
+fn the_next_command_is_the_one_that_was_typed() {
+    let row = |id: &str| {
+        let mut row = state("default", "running", json!([]));
+        row["sessionId"] = id.into();
+        row["handle"] = "otter".into();
+        row
+    };
+    let mut script = attached("idle", json!([]));
+    script.retain(|(method, _)| *method != "session/list");
+    let rows =
+        json!([row("0193aaaa-0000-7000-8000-00000000aaaa"), row("0193aaaa-0000-7000-8000-00000000bbbb")]);
+    script.push(("session/list", fixed(move || ok(json!({"sessions": rows, "next": null})))));
+    let fake = Fake::start(script);
+    for (args, expected) in [
+        (&["stop", "otter"][..], "stop 0000aaaa"),
+        (&["send", "otter", "x"], "send 0000aaaa \"…\""),
+        (&["send", "--at", "step", "otter", "x"], "send 0000aaaa --at step \"…\""),
+        (&["mode", "otter", "plan"], "mode 0000aaaa plan"),
+        (&["plan", "show", "otter"], "plan show 0000aaaa"),
+        (&["attach", "otter"], "attach 0000aaaa"),
+    ] {
+        let stderr = text(&fake.agentctl(args).stderr);
+        assert!(stderr.trim_end().ends_with(expected), "{args:?}: {stderr}");
+    }
 }

@@ -10,6 +10,7 @@ use agentd_protocol::approval::{
 use agentd_protocol::event::{EventBody, SubscribeParams};
 use agentd_protocol::plan::PlanAuthor;
 use agentd_protocol::session::{SessionParams, SetModeParams};
+use agentd_protocol::show::show_line;
 use agentd_protocol::{ErrorCode, Mode, method};
 use tokio::time::{Instant, sleep_until};
 
@@ -56,24 +57,52 @@ async fn pending(client: &Client) -> Result<Vec<WaitingApproval>, Failure> {
 }
 
 /// One approval, read anew: a plan that was edited by hand shows as it is now.
-async fn find(context: &Context, client: &Client, spec: Option<&str>) -> Result<WaitingApproval, Failure> {
+async fn find(
+    context: &Context,
+    client: &Client,
+    spec: Option<&str>,
+    command: &str,
+) -> Result<WaitingApproval, Failure> {
     let list = pending(client).await?;
     let approval_id = match resolve::approval(&list, spec, &Here::new(Path::new("."))?)? {
         Found::One(waiting) => waiting.approval.approval_id.clone(),
-        Found::Several => {
-            screen::say(&waiting_lines(context, &list))?;
-            return Err(Failure::usage(format!("{} approvals wait: name one by its id", list.len())));
-        }
+        Found::Several(found) => return Err(several(&found, list.len(), context, command)),
     };
     Ok(client.call::<method::ApprovalGet>(ApprovalGetParams { approval_id }).await?)
 }
 
+/// Names each that could be meant on one line.
+fn several(found: &[&WaitingApproval], all: usize, context: &Context, command: &str) -> Failure {
+    let mut message = match all - found.len() {
+        0 => format!("{all} approvals wait; name one by its id:"),
+        more => {
+            format!("{} approvals wait in this folder ({more} elsewhere); name one by its id:", found.len())
+        }
+    };
+    for waiting in found {
+        let (approval, folder) = (&waiting.approval, line::short_path(&waiting.cwd, context.home()));
+        message.push_str(&format!(
+            "\n  {}  {}  {}  {}  {}",
+            short_id(approval),
+            approval.subject.kind().name(),
+            show_line(&approval.title),
+            show_line(&waiting.handle),
+            show_line(&folder),
+        ));
+    }
+    let failure = Failure::usage(message);
+    match found.first() {
+        Some(first) => failure.next(format!("{} {command} {}", context.program, short_id(&first.approval))),
+        None => failure,
+    }
+}
+
 /// `agentctl approve`.
 pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> Result<Exit, Failure> {
-    let (id, choice) = words(args.id.as_deref(), args.choice.as_deref())?;
+    let (id, choice) = words(args.id.as_deref(), args.choice.as_deref());
     let client = context.connect_or_start().await?;
-    let waiting = find(context, &client, id.as_deref()).await?;
-    let Some(choice) = choice else {
+    let waiting = find(context, &client, id, "approve").await?;
+    let Some(choice) = choice.map(|word| offered(&waiting.approval, word)).transpose()? else {
         if args.revision.is_some() || args.digest.is_some() {
             return Err(
                 Failure::usage("--revision and --digest go with a choice").next(choices(&waiting.approval))
@@ -93,7 +122,7 @@ pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> Result<Exit
 /// `agentctl deny`.
 pub(crate) async fn deny(context: &Context, args: DenyArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let waiting = find(context, &client, args.id.as_deref()).await?;
+    let waiting = find(context, &client, args.id.as_deref(), "deny").await?;
     let choice = match waiting.approval.subject {
         Subject::Tool { .. } => ChoiceId::Deny,
         Subject::Plan { .. } => ChoiceId::KeepPlanning,
@@ -107,21 +136,21 @@ pub(crate) async fn deny(context: &Context, args: DenyArgs) -> Result<Exit, Fail
 }
 
 /// Which approval, which choice: one word alone is a choice if it is the name of one.
-fn words(id: Option<&str>, choice: Option<&str>) -> Result<(Option<String>, Option<ChoiceId>), Failure> {
+fn words<'a>(id: Option<&'a str>, choice: Option<&'a str>) -> (Option<&'a str>, Option<&'a str>) {
     match (id, choice) {
-        (Some(word), None) => match choice_named(word) {
-            Some(choice) => Ok((None, Some(choice))),
-            None => Ok((Some(word.to_owned()), None)),
-        },
-        (id, None) => Ok((id.map(str::to_owned), None)),
-        (id, Some(word)) => {
-            let choice = choice_named(word).ok_or_else(|| {
-                let names = ChoiceId::ALL.map(ChoiceId::name).join(", ");
-                Failure::usage(format!("{} is no choice; the choices are {names}", quoted(word)))
-            })?;
-            Ok((id.map(str::to_owned), Some(choice)))
-        }
+        (Some(word), None) if choice_named(word).is_some() => (None, Some(word)),
+        words => words,
     }
+}
+
+/// The choice of this name, if the approval has it.
+fn offered(approval: &Approval, word: &str) -> Result<ChoiceId, Failure> {
+    let choice = choice_named(word)
+        .ok_or_else(|| Failure::usage(format!("{} is no choice", quoted(word))).next(choices(approval)))?;
+    if approval.choices.iter().any(|offered| offered.id == choice) {
+        return Ok(choice);
+    }
+    Err(Failure::usage(format!("{} is not offered here", choice.name())).next(choices(approval)))
 }
 
 /// By its name on the wire, or as people type it: `keep-planning`.
@@ -142,9 +171,6 @@ fn named(
     args: &ApproveArgs,
     program: &str,
 ) -> Result<RespondParams, Failure> {
-    if !approval.choices.iter().any(|offered| offered.id == choice) {
-        return Err(Failure::usage(format!("{} is not offered here", choice.name())).next(choices(approval)));
-    }
     let see = format!("{program} approve {}", short_id(approval));
     let (flag, seen, current) = match &approval.subject {
         Subject::Plan { .. } if args.digest.is_some() => {
@@ -476,18 +502,26 @@ mod tests {
 
     #[test]
     fn one_word_is_a_choice_or_an_id() {
-        assert_eq!(words(Some("execute"), None).unwrap(), (None, Some(ChoiceId::Execute)));
-        assert_eq!(words(Some("keep-planning"), None).unwrap(), (None, Some(ChoiceId::KeepPlanning)));
-        assert_eq!(words(Some("9b1c44aa"), None).unwrap(), (Some("9b1c44aa".into()), None));
-        assert_eq!(words(None, None).unwrap(), (None, None));
-        assert_eq!(
-            words(Some("9b1c"), Some("allow_once")).unwrap(),
-            (Some("9b1c".into()), Some(ChoiceId::AllowOnce))
-        );
-        assert_eq!(words(Some("9b1c"), Some("yes")).unwrap_err().exit, Exit::Usage);
+        assert_eq!(words(Some("execute"), None), (None, Some("execute")));
+        assert_eq!(words(Some("keep-planning"), None), (None, Some("keep-planning")));
+        assert_eq!(words(Some("9b1c44aa"), None), (Some("9b1c44aa"), None));
+        assert_eq!(words(None, None), (None, None));
+        assert_eq!(words(Some("9b1c"), Some("yes")), (Some("9b1c"), Some("yes")));
     }
 
-    /// No choice's name may be taken for the end of an id.
+    #[test]
+    fn a_choice_is_one_that_is_offered() {
+        let tool = samples::tool("cargo test");
+        assert_eq!(offered(&tool, "allow_once").unwrap(), ChoiceId::AllowOnce);
+        assert_eq!(offered(&samples::plan("# P"), "keep-planning").unwrap(), ChoiceId::KeepPlanning);
+        for word in ["yes", "execute"] {
+            let failure = offered(&tool, word).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+            let next = failure.next.unwrap();
+            assert!(next.starts_with("the choices are allowOnce") && !next.contains("execute"), "{next}");
+        }
+    }
+
     #[test]
     fn no_choice_looks_like_an_id() {
         for choice in ChoiceId::ALL {
@@ -545,7 +579,8 @@ mod tests {
         let approval = samples::tool("cargo test");
         let seen = ApproveArgs { digest: Some("777777777777".into()), ..args() };
         assert!(named(&approval, ChoiceId::AllowOnce, &seen, "agentctl").is_ok());
-        assert_eq!(named(&approval, ChoiceId::Execute, &seen, "agentctl").unwrap_err().exit, Exit::Usage);
+        let unseen = named(&approval, ChoiceId::AllowOnce, &args(), "agentctl").unwrap_err();
+        assert_eq!(unseen.exit, Exit::Usage);
         let with_mode = ApproveArgs { mode: Some(Mode::AcceptEdits), ..seen };
         assert_eq!(
             named(&approval, ChoiceId::AllowOnce, &with_mode, "agentctl").unwrap_err().exit,

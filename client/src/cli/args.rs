@@ -14,7 +14,7 @@ use super::exit::Exit;
 /// A session is one conversation in one folder. It lives in the daemon: closing the terminal stops nothing.
 #[derive(Debug, Parser)]
 #[command(name = "agentctl", version, after_long_help = Exit::table(), max_term_width = 100,
-    after_help = "Try it without a key: agentctl demo. Exit codes: agentctl --help", disable_help_subcommand = true)]
+    after_help = "Try it without a key: agentctl demo. Exit codes: agentctl --help")]
 pub(crate) struct Cli {
     /// The daemon's socket [default: AGENTD_SOCKET, else the usual one]
     #[arg(long, global = true, value_name = "PATH")]
@@ -32,8 +32,8 @@ pub(crate) enum Command {
     #[command(
         after_long_help = "Examples:\n  agentctl run --plan \"Add pagination to the list endpoint\"\n  \
         git diff | agentctl run -\n  agentctl run --json --timeout 10m \"Fix the failing test\" > events.jsonl\n\n\
-        On a terminal, Ctrl-C stops the turn and a second one leaves it running. Elsewhere the final text goes to\n\
-        stdout and everything else to stderr."
+        On a terminal, Ctrl-C stops the turn, and a second one leaves without waiting for its end. Elsewhere the final \
+        text goes to stdout and everything else to stderr."
     )]
     Run(RunArgs),
     /// Sends a prompt to a session, without following it
@@ -41,11 +41,11 @@ pub(crate) enum Command {
         agentctl send api-paging-otter --at step \"Skip the tests\"\n\nFollow it with: agentctl attach")]
     Send(SendArgs),
     /// Stops the running turn of a session
-    Stop(SessionArg),
+    Stop(StopArgs),
     /// Shows a session live and lets you answer its approvals
     #[command(
         after_long_help = "Shows the last turn, then follows. Off a terminal it follows until the session is \
-        idle. Leaving never stops\nanything; Ctrl-C while a turn runs stops the turn first."
+        idle. Leaving never stops anything; Ctrl-C while a turn runs stops the turn first."
     )]
     Attach(AttachArgs),
     /// Lists sessions: what needs you, what works, what is idle
@@ -70,15 +70,15 @@ pub(crate) enum Command {
     Waiting,
     /// Shows what waits and takes your answer
     #[command(
-        after_long_help = "Without CHOICE the whole request is shown and you are asked; that needs a terminal.\n\
-        With CHOICE, say what you have seen: --revision for a plan, --digest for anything else. `agentctl waiting`\n\
+        after_long_help = "Without CHOICE the whole request is shown and you are asked; that needs a terminal. \
+        With CHOICE, say what you have seen: --revision for a plan, --digest for anything else. `agentctl waiting` \
         prints the full command.\n\nExamples:\n  agentctl approve\n  agentctl approve 9b1c44aa execute --revision \
         3f2a9c0d1e77\n  agentctl approve keepPlanning --revision 3f2a9c0d1e77 -m \"Use cursors, not offsets\""
     )]
     Approve(ApproveArgs),
     /// Refuses what waits; a plan is kept in planning
     #[command(
-        after_long_help = "With -m the session goes on with what you say. Without it the turn ends; after a plan, the agent asks\n\
+        after_long_help = "With -m the session goes on with what you say. Without it the turn ends; after a plan, the agent asks \
         what should be different.\n\n\
         Example:\n  agentctl deny 9b1c44aa -m \"Do not touch the migrations\""
     )]
@@ -86,7 +86,7 @@ pub(crate) enum Command {
     /// Shows or changes a session's mode
     #[command(
         after_long_help = "Modes: default (asks before changes), acceptEdits (edits without asking), plan \
-        (changes nothing but its plan),\ndontAsk (refuses what would ask), bypassPermissions (asks almost nothing).\n\n\
+        (changes nothing but its plan), dontAsk (refuses what would ask), bypassPermissions (asks almost nothing).\n\n\
         Examples:\n  agentctl mode\n  agentctl mode plan\n  agentctl mode api-paging-otter accept-edits"
     )]
     Mode(ModeArgs),
@@ -109,7 +109,7 @@ pub(crate) struct DemoArgs {
     /// Answers by itself, saying so: one round of feedback, then execute
     #[arg(long)]
     pub(crate) auto: bool,
-    /// Keeps the session and the sample project
+    /// Keeps the session as well as the sample project
     #[arg(long)]
     pub(crate) keep: bool,
 }
@@ -168,6 +168,15 @@ pub(crate) struct SessionArg {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// Also drops the prompts that wait; without it they are held
+    #[arg(long)]
+    pub(crate) drop: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct AttachArgs {
     #[command(flatten)]
     pub(crate) session: SessionArg,
@@ -218,6 +227,9 @@ pub(crate) struct ArchiveArgs {
 pub(crate) struct RmArgs {
     /// A handle, an id or its end, or @
     pub(crate) id: String,
+    /// Also a session that works or waits for an answer
+    #[arg(long, short)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -291,7 +303,11 @@ pub(crate) enum KeyCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum DaemonCommand {
     /// Starts it, if it does not run
-    Start,
+    Start {
+        /// Lets sessions use the mode bypassPermissions until it stops
+        #[arg(long)]
+        allow_bypass: bool,
+    },
     /// Stops it; running turns go on at the next start
     Stop,
     /// Shows what it is doing
@@ -370,6 +386,28 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Cli::command());
+    }
+
+    #[test]
+    fn no_paragraph_of_the_help_is_wrapped_twice() {
+        fn check(command: &clap::Command) {
+            let help = command.clone().term_width(100).render_long_help().to_string();
+            let lines: Vec<&str> = help.lines().collect();
+            for pair in lines.windows(2) {
+                // A short line in the middle of a sentence: the source broke it and the terminal did again.
+                let goes_on = pair[1].starts_with(|c: char| c.is_ascii_lowercase());
+                let is_short =
+                    !pair[0].is_empty() && pair[0].chars().count() < 60 && !pair[0].starts_with(' ');
+                assert!(!(goes_on && is_short), "{}: {pair:?}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+        assert!(
+            Cli::command()
+                .try_get_matches_from(["agentctl", "help", "run"])
+                .is_err_and(|help| { help.kind() == clap::error::ErrorKind::DisplayHelp })
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What is said when a turn has ended or is left: what it did, and what to type next.
 
 use agentd_protocol::approval::Approval;
-use agentd_protocol::turn::Outcome;
+use agentd_protocol::turn::{Outcome, Usage};
 
 use super::exit::Exit;
 use super::follow::Finished;
@@ -18,10 +18,33 @@ pub(crate) struct Names<'a> {
     pub(crate) cwd: &'a str,
     /// Whether the session is still there when its turn has ended; a demo's is not.
     pub(crate) stays: bool,
+    /// Whether no model speaks.
+    pub(crate) is_demo: bool,
 }
 
-/// A turn that has ended.
-pub(crate) fn finished(finished: &Finished, names: Names<'_>) -> Vec<Line> {
+/// `1 prompt`, `2 prompts`.
+pub(crate) fn prompts(n: usize) -> String {
+    if n == 1 { "1 prompt".to_owned() } else { format!("{n} prompts") }
+}
+
+pub(crate) fn prompts_are(n: usize) -> String {
+    format!("{} {}", prompts(n), if n == 1 { "is" } else { "are" })
+}
+
+pub(crate) fn goes(n: usize) -> &'static str {
+    if n == 1 { "goes" } else { "go" }
+}
+
+/// Prompts that wait because a turn was interrupted, and both ways out.
+pub(crate) fn held(n: usize, program: &str, handle: &str) -> Line {
+    let them = if n == 1 { "it" } else { "them" };
+    Line::styled(Style::Warn, &format!("{} held. ", prompts_are(n)))
+        .plain(&format!("Send anything to let {them} go first; to drop {them}: "))
+        .with(Style::Command, &format!("{program} stop --drop {handle}"))
+}
+
+/// A turn that has ended. `held`: what it leaves waiting, from [`held`].
+pub(crate) fn finished(finished: &Finished, held: Option<Line>, names: Names<'_>) -> Vec<Line> {
     let mut lines = Vec::new();
     let error = finished.error.as_deref().map_or(String::new(), |error| format!(": {error}"));
     match finished.outcome {
@@ -45,24 +68,41 @@ pub(crate) fn finished(finished: &Finished, names: Names<'_>) -> Vec<Line> {
         };
         lines.push(Line::styled(Style::Dim, &format!("{calls} refused: {}", reasons.join(", "))));
     }
-    lines.extend(summary(&finished.files, &finished.usage, names.cwd));
+    // What a playback counts is nobody's tokens.
+    let usage = if names.is_demo { Usage::default() } else { finished.usage };
+    lines.extend(summary(&finished.files, &usage, names.cwd));
     for note in &finished.verification {
         lines.push(Line::styled(Style::Dim, "Plan: ").plain(note));
     }
+    lines.extend(held);
     if names.stays {
         lines.push(next(names, &[format!("send {} \"…\"", names.handle), "ls".to_owned()]));
     }
     lines
 }
 
+/// How a turn is left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaving {
+    pub(crate) exit: Exit,
+    /// Whether it was asked to stop before.
+    pub(crate) stopping: bool,
+    /// Whether all that waits was put on the screen.
+    pub(crate) shown: bool,
+}
+
 /// Left while it goes on or waits.
-pub(crate) fn left(exit: Exit, waiting: &[Approval], interactive: bool, names: Names<'_>) -> Vec<Line> {
-    let mut lines = waits(waiting, interactive, names);
+pub(crate) fn left(leaving: Leaving, waiting: &[Approval], names: Names<'_>) -> Vec<Line> {
+    let mut lines = waits(waiting, leaving.shown, names);
     if !lines.is_empty() {
         return lines;
     }
     let attach = format!("attach {}", names.handle);
-    if exit == Exit::Finished {
+    if leaving.stopping {
+        let text = format!("Left; {} was told to stop and ends without this terminal.", names.handle);
+        lines.push(Line::styled(Style::Dim, &text));
+        lines.push(next(names, &[attach]));
+    } else if leaving.exit == Exit::Finished {
         lines.push(Line::styled(Style::Dim, "Left; nothing was stopped."));
         lines.push(next(names, &[attach]));
     } else {
@@ -82,17 +122,19 @@ pub(crate) fn reader_gone(waiting: &[Approval], names: Names<'_>) -> Vec<Line> {
     lines
 }
 
-/// What waits for an answer, and the command that gives it.
-fn waits(waiting: &[Approval], interactive: bool, names: Names<'_>) -> Vec<Line> {
+/// What waits for an answer, the command that shows it, and, for who has seen it, the one that answers.
+fn waits(waiting: &[Approval], shown: bool, names: Names<'_>) -> Vec<Line> {
     let mut lines = Vec::new();
     for approval in waiting {
         lines.push(
             Line::styled(Style::Warn, &format!("{} waits for your answer. ", names.handle))
                 .plain(&format!("Approval {}", approval.approval_id)),
         );
-        let command =
-            if interactive { format!("approve {}", short_id(approval)) } else { next_command(approval) };
-        lines.push(next(names, &[command]));
+        let mut commands = vec![format!("approve {}", short_id(approval))];
+        if shown {
+            commands.push(next_command(approval));
+        }
+        lines.push(next(names, &commands));
     }
     lines
 }
@@ -112,13 +154,14 @@ fn next(names: Names<'_>, commands: &[String]) -> Line {
 mod tests {
     use std::collections::BTreeMap;
 
-    use agentd_protocol::turn::{Denial, Usage};
+    use agentd_protocol::turn::Denial;
 
     use super::*;
     use crate::render::approval::tests as samples;
     use crate::render::line::Changed;
 
-    const NAMES: Names<'_> = Names { program: "agentctl", handle: "api-otter", cwd: "/w", stays: true };
+    const NAMES: Names<'_> =
+        Names { program: "agentctl", handle: "api-otter", cwd: "/w", stays: true, is_demo: false };
 
     fn turn(outcome: Outcome) -> Finished {
         Finished {
@@ -144,7 +187,7 @@ mod tests {
         let denial = |reason: &str| Denial { tool: "t".into(), title: "x".into(), reason: reason.into() };
         done.denials = vec![denial("plan.write"), denial("plan.write")];
         assert_eq!(
-            text(&finished(&done, NAMES)),
+            text(&finished(&done, None, NAMES)),
             [
                 "2 calls were refused: plan.write",
                 "1 file changed",
@@ -158,29 +201,63 @@ mod tests {
     #[test]
     fn a_session_that_goes_away_is_no_next_step() {
         let names = Names { stays: false, ..NAMES };
-        assert!(finished(&turn(Outcome::Finished), names).is_empty());
+        assert!(finished(&turn(Outcome::Finished), None, names).is_empty());
     }
 
     #[test]
     fn a_failed_turn_says_why() {
         let mut failed = turn(Outcome::Failed);
         failed.error = Some("the key was refused".into());
-        assert_eq!(text(&finished(&failed, NAMES))[0], "The turn failed: the key was refused");
+        assert_eq!(text(&finished(&failed, None, NAMES))[0], "The turn failed: the key was refused");
+    }
+
+    fn leaving(exit: Exit) -> Leaving {
+        Leaving { exit, stopping: false, shown: false }
     }
 
     #[test]
-    fn a_turn_left_waiting_names_the_approval_and_the_exact_command() {
+    fn a_turn_left_waiting_names_the_command_that_shows_it_and_then_the_one_that_answers() {
         let waiting = [samples::plan("# P")];
-        let lines = text(&left(Exit::Waiting, &waiting, false, NAMES));
+        let lines = text(&left(leaving(Exit::Waiting), &waiting, NAMES));
         assert!(lines[0].contains(&waiting[0].approval_id.to_string()));
-        assert_eq!(lines[1], "Next: agentctl approve deadbeef execute --revision 3f3f3f3f3f3f");
-        let lines = text(&left(Exit::Waiting, &waiting, true, NAMES));
+        // Nobody has seen it, so nobody is told how to say yes.
         assert_eq!(lines[1], "Next: agentctl approve deadbeef");
+        let lines = text(&left(Leaving { shown: true, ..leaving(Exit::Waiting) }, &waiting, NAMES));
+        assert_eq!(
+            lines[1],
+            "Next: agentctl approve deadbeef · agentctl approve deadbeef execute --revision 3f3f3f3f3f3f"
+        );
     }
 
     #[test]
     fn a_turn_left_running_can_be_found_again() {
-        let lines = text(&left(Exit::LeftRunning, &[], true, NAMES));
+        let lines = text(&left(leaving(Exit::LeftRunning), &[], NAMES));
         assert_eq!(lines[1], "Next: agentctl attach api-otter · agentctl stop api-otter");
+    }
+
+    #[test]
+    fn a_turn_that_was_told_to_stop_is_not_said_to_go_on() {
+        for exit in [Exit::Finished, Exit::LeftRunning] {
+            let lines = text(&left(Leaving { stopping: true, ..leaving(exit) }, &[], NAMES));
+            assert!(lines[0].contains("told to stop"), "{lines:?}");
+        }
+        assert_eq!(text(&left(leaving(Exit::Finished), &[], NAMES))[0], "Left; nothing was stopped.");
+    }
+
+    #[test]
+    fn held_prompts_come_with_both_ways_out() {
+        assert_eq!(
+            held(2, "agentctl", "api-otter").text(),
+            "2 prompts are held. Send anything to let them go first; to drop them: agentctl stop --drop api-otter"
+        );
+        assert!(held(1, "agentctl", "x").text().starts_with("1 prompt is held. Send anything to let it go"));
+    }
+
+    #[test]
+    fn a_playback_has_no_tokens() {
+        let mut done = turn(Outcome::Finished);
+        done.usage = Usage { requests: 1, input_tokens: 5, ..Usage::default() };
+        let names = Names { stays: false, is_demo: true, ..NAMES };
+        assert!(finished(&done, None, names).is_empty());
     }
 }

@@ -1,9 +1,11 @@
 //! What every command needs: the way to the daemon, the names to print, and what its errors mean for the exit code.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use agentd_client::{CallError, Client, ConnectError, ConnectOptions, StartError, StartOptions, Startup};
 use agentd_protocol::initialize::{Actor, ClientInfo};
+use agentd_protocol::method::Empty;
 use agentd_protocol::session::{ListParams, Order, Row};
 use agentd_protocol::{ErrorCode, SessionId, Timestamp, method};
 
@@ -67,8 +69,13 @@ impl Context {
     }
 
     pub(crate) async fn start(&self) -> Result<(Client, Startup), Failure> {
-        let (client, startup) =
-            agentd_client::connect_or_start(self.options(), StartOptions::default()).await?;
+        self.start_with(Vec::new()).await
+    }
+
+    /// The same, with arguments for a daemon that has to be started.
+    pub(crate) async fn start_with(&self, args: Vec<OsString>) -> Result<(Client, Startup), Failure> {
+        let options = StartOptions { args, ..StartOptions::default() };
+        let (client, startup) = agentd_client::connect_or_start(self.options(), options).await?;
         let is_named =
             self.socket.is_some() || std::env::var_os("AGENTD_SOCKET").is_some_and(|set| !set.is_empty());
         let wanted = agentd_client::place::socket(self.socket.clone()).filter(|_| is_named);
@@ -102,17 +109,30 @@ pub(crate) async fn rows(client: &Client) -> Result<Vec<Row>, Failure> {
     Ok(client.call::<method::SessionList>(params).await?.sessions)
 }
 
-/// The session that a command is about.
+/// The session that a command is about. `again` makes the same command for a session that is named.
 pub(crate) async fn session(
     context: &Context,
     client: &Client,
     spec: Option<&str>,
+    again: impl Fn(&str) -> String,
 ) -> Result<SessionId, Failure> {
     // A full id needs no list, and may be older than the list goes.
     if let Some(id) = spec.and_then(|spec| spec.parse().ok()) {
         return Ok(id);
     }
-    resolve::session(&rows(client).await?, spec, &Here::new(Path::new("."))?, context.home())
+    let again = |id: &str| format!("{} {}", context.program, again(id));
+    resolve::session(&rows(client).await?, spec, &Here::new(Path::new("."))?, context.home(), &again)
+}
+
+/// What is wrong with the user's settings, for the first lines of whoever works with a session.
+pub(crate) async fn settings_notices(client: &Client) -> Vec<Line> {
+    // An older daemon, or one that is busy leaving, says nothing; the settings are no reason to fail.
+    let Ok(status) = client.call::<method::DaemonStatus>(Empty {}).await else { return Vec::new() };
+    let notices = status
+        .notices
+        .into_iter()
+        .filter(|notice| ["config.", "rule."].iter().any(|kind| notice.code.starts_with(kind)));
+    notices.map(|notice| Line::styled(Style::Warn, "settings: ").plain(&notice.text)).collect()
 }
 
 /// The time now, for "5 min ago".

@@ -12,13 +12,22 @@ use super::args::{DaemonCommand, RpcArgs};
 use super::context::Context;
 use super::exit::{Exit, Failure};
 use super::screen::{print, print_json};
+use crate::render::style::lines_of;
 use crate::render::{Line, Style};
 
 pub(crate) async fn daemon(context: &Context, command: DaemonCommand) -> Result<Exit, Failure> {
     match command {
-        DaemonCommand::Start => {
-            let (client, startup) = context.start().await?;
+        DaemonCommand::Start { allow_bypass } => {
+            let args = if allow_bypass { vec!["--allow-bypass".into()] } else { Vec::new() };
+            let (client, startup) = context.start_with(args).await?;
             let status = client.call::<method::DaemonStatus>(Empty {}).await?;
+            if allow_bypass && !status.bypass_enabled {
+                let pid = status.pid;
+                let what = format!("agentd already runs (pid {pid}), and without --allow-bypass");
+                let program = &context.program;
+                return Err(Failure::failed(what)
+                    .next(format!("{program} daemon stop; {program} daemon start --allow-bypass")));
+            }
             let text = match startup {
                 Startup::Running => format!("agentd already runs (pid {}) at {}", status.pid, status.socket),
                 Startup::Started { .. } => format!("agentd runs (pid {}) at {}", status.pid, status.socket),
@@ -95,7 +104,10 @@ fn doctor_lines(doctor: &DoctorResult) -> Vec<Line> {
             CheckStatus::Warning => (Style::Warn, "! "),
             CheckStatus::Failed => (Style::Bad, "✗ "),
         };
-        lines.push(Line::styled(style, mark).plain(&format!("{}: {}", check.name, check.detail)));
+        let mut detail = lines_of(&check.detail);
+        let first = detail.next().unwrap_or_default();
+        lines.push(Line::styled(style, mark).plain(&format!("{}: {first}", check.name)));
+        lines.extend(detail.map(|line| Line::from("  ").plain(&line)));
         if let Some(fix) = &check.fix {
             lines.push(Line::styled(Style::Dim, "  type: ").with(Style::Command, fix));
         }
@@ -169,5 +181,21 @@ mod tests {
         };
         let text: Vec<String> = doctor_lines(&doctor).iter().map(Line::text).collect();
         assert_eq!(text, ["✓ socket: fine", "✗ model: no key", "  type: agentctl key add anthropic"]);
+    }
+
+    #[test]
+    fn what_the_doctor_says_keeps_its_lines() {
+        let detail = "no model is set up. Type one of:\n  agentctl key add anthropic\n  agentctl demo".into();
+        let check = Check { name: "model".into(), status: CheckStatus::Warning, detail, fix: None };
+        let text: Vec<String> =
+            doctor_lines(&DoctorResult { checks: vec![check] }).iter().map(Line::text).collect();
+        assert_eq!(
+            text,
+            [
+                "! model: no model is set up. Type one of:",
+                "    agentctl key add anthropic",
+                "    agentctl demo"
+            ]
+        );
     }
 }

@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use agentd_client::Client;
 use agentd_protocol::method::Empty;
-use agentd_protocol::session::{At, Content, NewParams, NewResult, PromptParams};
+use agentd_protocol::plan::PlanPhase;
+use agentd_protocol::session::{At, Content, NewParams, NewResult, PromptParams, SessionParams};
 use agentd_protocol::{Mode, Seq, TurnId, method};
 use tempfile::TempDir;
 
@@ -19,6 +20,9 @@ use super::run::{answerer, delete, follow_prompt, session_env};
 use super::screen::{self, Screen};
 use super::watch::{Answerer, Target, Until};
 use crate::render::{Line, Style};
+
+/// The provider that is a playback.
+pub(crate) const PROVIDER: &str = "demo";
 
 /// The model that plays the scenario.
 const MODEL: &str = "demo/tour";
@@ -42,18 +46,38 @@ pub(crate) async fn demo(context: &Context, args: DemoArgs) -> Result<Exit, Fail
     match &result {
         // A demo that waits for an answer, or was left, is still somebody's.
         Ok(Exit::Waiting | Exit::LeftRunning) => keep(context, folder, &new)?,
-        Ok(_) if args.keep => keep(context, folder, &new)?,
-        Ok(_) => {
-            clean_up(&client, folder, &new).await?;
-            screen::say(&[removed(&context.program)])?;
+        Ok(exit) => {
+            let cycle = if *exit == Exit::Finished { cycle(&client, &new).await? } else { Cycle::Broken };
+            if args.keep {
+                keep(context, folder, &new)?;
+            } else {
+                delete(&client, new.session_id).await?;
+                screen::say(&left_behind(&context.program, cycle, folder)?)?;
+            }
+            screen::say(&afterwards(&context.program, cycle))?;
         }
         // What went wrong in the demo matters more than what is left of it.
         Err(_) => drop(clean_up(&client, folder, &new).await),
     }
-    if let Ok(Exit::Finished) = result {
-        screen::say(&afterwards(&context.program))?;
-    }
     result
+}
+
+/// How far the scenario went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cycle {
+    /// A plan was approved and its turn has ended.
+    Whole,
+    /// The person left plan mode without a plan.
+    NotApproved,
+    /// Stopped, refused or failed.
+    Broken,
+}
+
+async fn cycle(client: &Client, new: &NewResult) -> Result<Cycle, Failure> {
+    let params = SessionParams { session_id: new.session_id };
+    let plan = client.call::<method::SessionGet>(params).await?.state.plan;
+    let approved = plan.is_some_and(|plan| plan.phase == PlanPhase::Approved);
+    Ok(if approved { Cycle::Whole } else { Cycle::NotApproved })
 }
 
 /// A new folder that only this user can enter.
@@ -92,6 +116,7 @@ async fn play(
         after: Seq(0),
         timeout: None,
         stays: keep,
+        is_demo: true,
     };
     let prompt = PromptParams {
         session_id: new.session_id,
@@ -123,20 +148,39 @@ fn second_terminal(program: &str, handle: &str, pid: u32) -> Line {
         .plain(" and see it go on here.")
 }
 
-fn afterwards(program: &str) -> Vec<Line> {
-    vec![
-        Line::from("That was the whole cycle. With a real model, in a folder of your own:"),
-        Line::from("  ").with(Style::Command, &format!("{program} key add anthropic")),
-        Line::from("  ").with(Style::Command, &format!("{program} run --plan \"…\"")),
-    ]
+fn afterwards(program: &str, cycle: Cycle) -> Vec<Line> {
+    let (first, again) = match cycle {
+        Cycle::Whole => ("That was the whole cycle. With a real model, in a folder of your own:", None),
+        Cycle::NotApproved => {
+            ("No plan was approved, so nothing was carried out. To see the whole cycle:", Some("demo"))
+        }
+        Cycle::Broken => ("The demo ended before its end. To play it again:", Some("demo")),
+    };
+    let mut lines = vec![Line::from(first)];
+    let commands = match again {
+        Some(again) => vec![again],
+        None => vec!["key add anthropic", "run --plan \"…\""],
+    };
+    let command = |command| Line::from("  ").with(Style::Command, &format!("{program} {command}"));
+    lines.extend(commands.into_iter().map(command));
+    lines
 }
 
-fn removed(program: &str) -> Line {
-    Line::styled(
-        Style::Dim,
-        "The demo's session, its plan and its sample project are removed. To keep them: ",
-    )
-    .with(Style::Command, &format!("{program} demo --keep"))
+/// The session goes; the project stays to be looked at, if there is anything to see in it.
+fn left_behind(program: &str, cycle: Cycle, folder: TempDir) -> Result<Vec<Line>, Failure> {
+    if cycle == Cycle::NotApproved {
+        folder.close()?;
+        let text = "The demo's session and its sample project, in which nothing has changed, are removed.";
+        return Ok(vec![Line::styled(Style::Dim, text)]);
+    }
+    let path = folder.keep();
+    let path = path.display();
+    Ok(vec![
+        Line::from("The sample project stays, with its changes: ").with(Style::Code, &path.to_string()),
+        Line::styled(Style::Dim, "Remove it with: ").with(Style::Command, &format!("rm -r {path}")),
+        Line::styled(Style::Dim, "The demo's session is removed. To keep it too: ")
+            .with(Style::Command, &format!("{program} demo --keep")),
+    ])
 }
 
 fn keep(context: &Context, folder: TempDir, new: &NewResult) -> Result<(), Failure> {
@@ -145,7 +189,7 @@ fn keep(context: &Context, folder: TempDir, new: &NewResult) -> Result<(), Failu
         Line::from(format!("Kept: session {} and {}", new.handle, path.display())),
         Line::styled(Style::Dim, "Remove them with: ").with(
             Style::Command,
-            &format!("{} rm {}; rm -r {}", context.program, new.handle, path.display()),
+            &format!("{} rm --force {}; rm -r {}", context.program, new.handle, path.display()),
         ),
     ])?)
 }
@@ -179,8 +223,32 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_what_to_type_next() {
-        let text = afterwards("agentctl").iter().map(Line::text).collect::<String>();
-        assert!(text.contains("agentctl key add anthropic") && text.contains("agentctl run --plan"));
+    fn it_ends_with_what_to_type_next_and_claims_no_more_than_was_played() {
+        let text =
+            |cycle| afterwards("agentctl", cycle).iter().map(Line::text).collect::<Vec<_>>().join("\n");
+        let whole = text(Cycle::Whole);
+        assert!(
+            whole.contains("whole cycle. With") && whole.contains("agentctl key add anthropic"),
+            "{whole}"
+        );
+        assert!(whole.contains("agentctl run --plan"), "{whole}");
+        for cycle in [Cycle::NotApproved, Cycle::Broken] {
+            let text = text(cycle);
+            assert!(!text.contains("That was the whole cycle") && text.ends_with("agentctl demo"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_project_stays_to_be_looked_at_and_is_said_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        let text = |lines: Vec<Line>| lines.iter().map(Line::text).collect::<Vec<_>>().join("\n");
+        let said = text(left_behind("agentctl", Cycle::Whole, folder).unwrap());
+        assert!(path.exists() && said.contains(&format!("rm -r {}", path.display())), "{said}");
+        std::fs::remove_dir(&path).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        let said = text(left_behind("agentctl", Cycle::NotApproved, folder).unwrap());
+        assert!(!path.exists() && said.contains("are removed"), "{said}");
     }
 }

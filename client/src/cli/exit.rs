@@ -71,7 +71,7 @@ impl Exit {
             Exit::LeftRunning => "left running: this client detached, the turn goes on",
             Exit::Waiting => "waiting for an approval; stderr has its id and the next command",
             Exit::Refused => "refused, by a person or by the daemon",
-            Exit::Deviations => "finished, but the verifier found deviations from the plan",
+            Exit::Deviations => "the verifier found deviations from the plan (not built yet)",
             Exit::Limit => "a limit was reached",
             Exit::NoDaemon => "no daemon, or one of another version",
             Exit::Timeout => "--timeout passed and the turn was stopped",

@@ -23,6 +23,9 @@ use super::exit::Exit;
 use crate::render::line::{Changed, changed_file, short_path};
 use crate::render::{Line, Style};
 
+/// What the daemon says of an answer that a person cut off before its first word.
+const INTERRUPTED: &str = "interrupted";
+
 /// What is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
@@ -163,6 +166,20 @@ impl Follow {
 
     pub(crate) fn is_idle(&self) -> bool {
         self.phase == Phase::Live && self.activity == Activity::Idle
+    }
+
+    /// Whether the turn was told to stop and has not ended yet.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Whether nothing can come before the model says something.
+    pub(crate) fn awaits_model(&self) -> bool {
+        self.phase == Phase::Live
+            && self.activity == Activity::Running
+            && !self.stopping
+            && self.calls.len() == 0
+            && self.streams.values().all(String::is_empty)
     }
 
     /// Whether the daemon had said that it would leave.
@@ -328,8 +345,12 @@ impl Follow {
         let texts: Vec<String> = content.iter().filter_map(text_of).collect();
         let text = texts.join("\n");
         let mut outputs = Vec::new();
-        if queued && !self.is_me(by) {
-            let first = text.lines().next().unwrap_or_default();
+        let first = text.lines().next().unwrap_or_default();
+        // Taken at once while a turn runs: it joins that turn, and never begins one of its own.
+        let steers = !queued && self.activity != Activity::Idle && self.goal != Goal::Turn(id);
+        if steers {
+            outputs.push(note(&format!("for the next step, by {}: {first}", who(by))));
+        } else if queued && !self.is_me(by) {
             outputs.push(note(&format!("queued by {}: {first}", who(by))));
         }
         self.prompts.insert(id, text);
@@ -452,10 +473,20 @@ impl Follow {
 
     fn aborted(&mut self, id: &MessageId, reason: String, wait_ms: Option<i64>) -> Vec<Output> {
         let shown = self.streams.remove(id).is_some_and(|text| !text.is_empty());
+        if reason == INTERRUPTED {
+            return vec![Output::TextEnd, note("The model had not answered yet.")];
+        }
         let what = if shown { "The text above is withdrawn" } else { "The model gave no answer" };
-        let text = match wait_ms {
-            Some(ms) => format!("{what}; asking again in {} s: {reason}", (ms + 500) / 1000),
-            None => format!("{what}: {reason}"),
+        // The same fault again needs no second sentence.
+        let news = match self.told.as_deref().filter(|_| !shown) {
+            Some(told) => reason.strip_prefix(told),
+            None => None,
+        };
+        let text = match (wait_ms.map(|ms| (ms + 500) / 1000), news) {
+            (Some(seconds), Some("")) => format!("{what}; asking again in {seconds} s"),
+            (Some(seconds), _) => format!("{what}; asking again in {seconds} s: {reason}"),
+            (None, Some(more)) => format!("{what}{more}"),
+            (None, None) => format!("{what}: {reason}"),
         };
         self.told = Some(reason);
         vec![Output::TextEnd, Output::Line(Line::styled(Style::Warn, &text))]

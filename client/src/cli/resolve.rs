@@ -44,14 +44,15 @@ impl Here {
 }
 
 /// The session that `spec` names: a full id, a handle, the end of an id, `@` for the newest here, or nothing for the
-/// session of this folder. `rows` may be in any order.
+/// session of this folder. `rows` may be in any order. `again` makes the command to type instead, for one session.
 pub(crate) fn session(
     rows: &[Row],
     spec: Option<&str>,
     here: &Here,
     home: Option<&Path>,
+    again: &dyn Fn(&str) -> String,
 ) -> Result<SessionId, Failure> {
-    let Some(spec) = spec else { return of_folder(rows, here, home).map(|row| row.session_id) };
+    let Some(spec) = spec else { return of_folder(rows, here, home, again).map(|row| row.session_id) };
     if spec == "@" {
         return newest_here(rows, here)
             .map(|rows| rows.first().map_or_else(|| Err(none_here(here)), |row| Ok(row.session_id)))?;
@@ -69,6 +70,7 @@ pub(crate) fn session(
                 rows,
                 several,
                 home,
+                again,
             ));
         }
     }
@@ -81,7 +83,7 @@ pub(crate) fn session(
         [row] => Ok(row.session_id),
         [] => Err(Failure::usage(format!("there is no session {}", quoted(spec))).next("agentctl ls --all")),
         several => {
-            Err(ambiguous(&format!("{} is the end of several ids", quoted(spec)), rows, several, home))
+            Err(ambiguous(&format!("{} is the end of several ids", quoted(spec)), rows, several, home, again))
         }
     }
 }
@@ -108,11 +110,16 @@ fn newest_here<'a>(rows: &'a [Row], here: &Here) -> Result<Vec<&'a Row>, Failure
     Err(none_here(here))
 }
 
-fn of_folder<'a>(rows: &'a [Row], here: &Here, home: Option<&Path>) -> Result<&'a Row, Failure> {
+fn of_folder<'a>(
+    rows: &'a [Row],
+    here: &Here,
+    home: Option<&Path>,
+    again: &dyn Fn(&str) -> String,
+) -> Result<&'a Row, Failure> {
     let found = newest_here(rows, here)?;
     let busy: Vec<&Row> = found.iter().copied().filter(|row| row.activity != Activity::Idle).collect();
     if busy.len() > 1 {
-        return Err(ambiguous("several sessions of this folder are at work", rows, &busy, home));
+        return Err(ambiguous("several sessions of this folder are not idle", rows, &busy, home, again));
     }
     found.first().copied().ok_or_else(|| none_here(here))
 }
@@ -124,18 +131,30 @@ fn none_here(here: &Here) -> Failure {
 
 /// Names each of `found` so that it can be told from the others, and by an end of its id that no session of `rows`
 /// shares.
-fn ambiguous(what: &str, rows: &[Row], found: &[&Row], home: Option<&Path>) -> Failure {
+fn ambiguous(
+    what: &str,
+    rows: &[Row],
+    found: &[&Row],
+    home: Option<&Path>,
+    again: &dyn Fn(&str) -> String,
+) -> Failure {
     let mut message = format!("{what}:");
     let widest = found.iter().map(|row| text_width(&row.handle)).max().unwrap_or(0);
     for row in found {
         let pad = " ".repeat(widest - text_width(&row.handle));
         let folder = show_line(&short_path(&row.cwd, home));
-        message.push_str(&format!("\n  {}{pad}  {}  {folder}", show_line(&row.handle), suffix(rows, row)));
+        let does = match row.activity {
+            Activity::Idle => "",
+            Activity::Running => "  works",
+            Activity::Waiting => "  waits for you",
+        };
+        let handle = show_line(&row.handle);
+        message.push_str(&format!("\n  {handle}{pad}  {}  {folder}{does}", suffix(rows, row)));
     }
     let failure = Failure::usage(message);
     match found.first() {
         Some(first) => {
-            failure.next(format!("name one by the end of its id: agentctl attach {}", suffix(rows, first)))
+            failure.next(format!("name one by the end of its id: {}", again(&suffix(rows, first))))
         }
         None => failure,
     }
@@ -157,8 +176,8 @@ fn suffix(rows: &[Row], row: &Row) -> String {
 #[derive(Debug)]
 pub(crate) enum Found<'a> {
     One(&'a WaitingApproval),
-    /// Nothing was named, and several could be meant.
-    Several,
+    /// Nothing was named, and these could be meant: those of this folder if it has any, else all.
+    Several(Vec<&'a WaitingApproval>),
 }
 
 /// The approval that `spec` names: a full id, the end of one, or nothing when exactly one waits, or exactly one of
@@ -178,7 +197,8 @@ pub(crate) fn approval<'a>(
         return Ok(match (waiting, of_here.as_slice()) {
             ([one], _) => Found::One(one),
             (_, [one]) => Found::One(one),
-            _ => Found::Several,
+            (_, []) => Found::Several(waiting.iter().collect()),
+            _ => Found::Several(of_here),
         });
     };
     let found: Vec<&WaitingApproval> = waiting
@@ -213,8 +233,12 @@ mod tests {
         Here { cwd: cwd.into(), repository: repository.map(PathBuf::from) }
     }
 
+    fn stop(id: &str) -> String {
+        format!("agentctl stop {id}")
+    }
+
     fn name(rows: &[Row], spec: Option<&str>, here: &Here) -> Result<String, String> {
-        let id = session(rows, spec, here, None).map_err(|failure| {
+        let id = session(rows, spec, here, None, &stop).map_err(|failure| {
             assert_eq!(failure.exit, Exit::Usage);
             failure.message
         })?;
@@ -248,7 +272,10 @@ mod tests {
             row("idle", "/w", Activity::Idle, 3),
         ];
         let error = name(&rows, None, &here("/w", None)).unwrap_err();
-        assert!(error.contains("one") && error.contains("two") && !error.contains("idle"), "{error}");
+        let said: Vec<&str> = error.lines().map(str::trim).collect();
+        assert!(said[1].starts_with("two") && said[1].ends_with("waits for you"), "{error}");
+        assert!(said[2].starts_with("one") && said[2].ends_with("works"), "{error}");
+        assert_eq!(said.len(), 3, "{error}");
         assert_eq!(name(&rows, Some("@"), &here("/w", None)), Ok("idle".into()));
     }
 
@@ -284,14 +311,14 @@ mod tests {
         rows[0].session_id = "0193aaaa-0000-7000-8000-0000aaaabeef".parse().unwrap();
         rows[1].session_id = "0193aaaa-0000-7000-8000-0000bbbbbeef".parse().unwrap();
         let here = here("/elsewhere", None);
-        let failure = session(&rows, Some("otter"), &here, Some(Path::new("/home/u"))).unwrap_err();
+        let failure = session(&rows, Some("otter"), &here, Some(Path::new("/home/u")), &stop).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert_eq!(
             failure.message,
             "several sessions are named \"otter\":\n  otter  aaaabeef  ~/api\n  otter  bbbbbeef  /w"
         );
-        assert!(failure.next.unwrap().ends_with("agentctl attach aaaabeef"));
-        assert_eq!(session(&rows, Some("aaaabeef"), &here, None).unwrap(), rows[0].session_id);
+        assert!(failure.next.unwrap().ends_with("agentctl stop aaaabeef"));
+        assert_eq!(session(&rows, Some("aaaabeef"), &here, None, &stop).unwrap(), rows[0].session_id);
         // Ids that share more than eight characters are told apart all the same.
         rows[0].session_id = "0193aaaa-0000-7000-8000-0001bbbbbeef".parse().unwrap();
         assert_eq!(suffix(&rows, &rows[0]), "1bbbbbeef");
@@ -312,7 +339,7 @@ mod tests {
     fn found<'a>(list: &'a [WaitingApproval], spec: Option<&str>, here: &Here) -> &'a WaitingApproval {
         match approval(list, spec, here).unwrap() {
             Found::One(one) => one,
-            Found::Several => panic!("several"),
+            Found::Several(_) => panic!("several"),
         }
     }
 
@@ -324,7 +351,7 @@ mod tests {
         assert_eq!(found(&list, Some(&list[1].approval.approval_id.to_string()), &here), &list[1]);
         assert_eq!(approval(&list, Some("1111"), &here).unwrap_err().exit, Exit::Usage);
         assert_eq!(approval(&list, Some("111"), &here).unwrap_err().exit, Exit::Failed);
-        assert!(matches!(approval(&list, None, &here), Ok(Found::Several)));
+        assert!(matches!(approval(&list, None, &here), Ok(Found::Several(all)) if all.len() == 2));
         assert_eq!(found(&list[..1], None, &here), &list[0]);
         assert_eq!(approval(&[], None, &here).unwrap_err().exit, Exit::Failed);
     }
@@ -335,6 +362,7 @@ mod tests {
         list[1].cwd = "/w/api".into();
         assert_eq!(found(&list, None, &here("/w/api/src", Some("/w/api"))), &list[1]);
         list[2].cwd = "/w/api".into();
-        assert!(matches!(approval(&list, None, &here("/w/api", None)), Ok(Found::Several)));
+        let here = here("/w/api", None);
+        assert!(matches!(approval(&list, None, &here), Ok(Found::Several(of_here)) if of_here.len() == 2));
     }
 }

@@ -8,12 +8,15 @@ use std::path::Path;
 use agentd_client::{CallError, Client};
 use agentd_protocol::method::{DaemonStatus, Empty, KeyList};
 use agentd_protocol::session::{
-    At, Content, InterruptParams, NewParams, NewResult, PromptParams, SessionParams,
+    At, Content, InboxResult, InterruptParams, NewParams, NewResult, PromptParams, SessionParams,
+    WithdrawParams,
 };
 use agentd_protocol::{ErrorCode, Mode, Seq, SessionId, TurnId, method};
 
-use super::args::{AtArg, AttachArgs, RunArgs, SendArgs, SessionArg};
+use super::args::{AtArg, AttachArgs, RunArgs, SendArgs, StopArgs};
+use super::closing::{goes, held, prompts, prompts_are};
 use super::context::{self, Context};
+use super::demo;
 use super::exit::{Exit, Failure};
 use super::follow::Goal;
 use super::resolve::Here;
@@ -68,6 +71,7 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> Result<Exit, Failur
         after: if args.session_id.is_some() { new.state.seq } else { Seq(0) },
         timeout: args.timeout,
         stays: true,
+        is_demo: new.state.model.provider == demo::PROVIDER,
     };
     let screen = Screen::open(args.json);
     let answerer = answerer(&screen);
@@ -87,6 +91,10 @@ pub(crate) async fn follow_prompt(
     let mut state = new.state.clone();
     state.mode = prompt.mode.unwrap_or(state.mode);
     screen.line(&header(&state, context.home()))?;
+    // A demo needs no settings.
+    if state.model.provider != demo::PROVIDER {
+        screen.lines(&context::settings_notices(client).await)?;
+    }
     if screen.is_terminal() {
         screen.line(
             &Line::styled(Style::Dim, "Ctrl-C stops the turn · closing the terminal keeps it running · ")
@@ -116,10 +124,15 @@ pub(crate) fn answerer(screen: &Screen) -> Answerer {
 /// `agentctl attach`.
 pub(crate) async fn attach(context: &Context, args: AttachArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let session_id = context::session(context, &client, args.session.id.as_deref()).await?;
+    let session_id =
+        context::session(context, &client, args.session.id.as_deref(), |id| format!("attach {id}")).await?;
     let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
     let mut screen = Screen::open(false);
     screen.line(&header(&state, context.home()))?;
+    screen.lines(&context::settings_notices(&client).await)?;
+    if state.inbox_held && !state.inbox.is_empty() {
+        screen.line(&held(state.inbox.len(), &context.program, &state.handle))?;
+    }
     if screen.is_terminal() {
         screen.line(&Line::styled(
             Style::Dim,
@@ -135,6 +148,7 @@ pub(crate) async fn attach(context: &Context, args: AttachArgs) -> Result<Exit, 
         after: Seq(0),
         timeout: None,
         stays: true,
+        is_demo: state.model.provider == demo::PROVIDER,
     };
     let answerer = answerer(&screen);
     Watch::begin(&client, context, target, screen, answerer).await?.run().await
@@ -149,7 +163,12 @@ pub(crate) async fn send(context: &Context, args: SendArgs) -> Result<Exit, Fail
     };
     let text = prompt_text(text)?;
     let client = context.connect_or_start().await?;
-    let session_id = context::session(context, &client, id).await?;
+    let again = |id: &str| match args.at {
+        AtArg::Turn => format!("send {id} \"…\""),
+        AtArg::Step => format!("send {id} --at step \"…\""),
+    };
+    let session_id = context::session(context, &client, id, again).await?;
+    let before = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
     let own = TurnId::generate();
     let params = PromptParams {
         session_id,
@@ -163,9 +182,13 @@ pub(crate) async fn send(context: &Context, args: SendArgs) -> Result<Exit, Fail
         answers: None,
     };
     let result = client.call::<method::SessionPrompt>(params).await?;
-    let handle = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state.handle;
+    let handle = before.handle;
     // A prompt for a running turn answers with that turn; one that found none starts its own.
     let mut lines = vec![Line::from(match (result.queued, result.turn_id == own, args.at) {
+        (true, ..) if before.inbox_held && !before.inbox.is_empty() => {
+            let first = prompts(before.inbox.len());
+            format!("Queued for {handle}; {first} that had been held {} first.", goes(before.inbox.len()))
+        }
         (true, ..) => format!("Queued for {handle}; another turn goes first."),
         (false, true, AtArg::Step) => format!("{handle} works on it; no turn was running."),
         (false, true, AtArg::Turn) => format!("{handle} works on it."),
@@ -190,18 +213,44 @@ pub(crate) async fn send(context: &Context, args: SendArgs) -> Result<Exit, Fail
 }
 
 /// `agentctl stop`.
-pub(crate) async fn stop(context: &Context, args: SessionArg) -> Result<Exit, Failure> {
+pub(crate) async fn stop(context: &Context, args: StopArgs) -> Result<Exit, Failure> {
     let client = context.connect().await?;
-    let session_id = context::session(context, &client, args.id.as_deref()).await?;
-    let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
+    let drop = if args.drop { " --drop" } else { "" };
+    let again = |id: &str| format!("stop{drop} {id}");
+    let session_id = context::session(context, &client, args.session.id.as_deref(), again).await?;
+    let handle = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state.handle;
     let result =
         client.call::<method::SessionInterrupt>(InterruptParams { session_id, turn_id: None }).await?;
-    let line = match result.turn_id {
-        Some(_) => format!("{}: the turn is being stopped.", state.handle),
-        None => format!("{}: no turn is running.", state.handle),
-    };
-    screen::print(&[Line::from(line)])?;
+    let mut lines = vec![Line::from(match result.turn_id {
+        Some(_) => format!("{handle}: the turn is being stopped."),
+        None => format!("{handle}: no turn is running."),
+    })];
+    let inbox = client.call::<method::SessionInbox>(SessionParams { session_id }).await?;
+    if args.drop {
+        let dropped = withdraw(&client, session_id, &inbox).await?;
+        lines.push(Line::from(format!("{} dropped.", prompts_are(dropped))));
+    } else if inbox.held && !inbox.inbox.is_empty() {
+        lines.push(held(inbox.inbox.len(), &context.program, &handle));
+    }
+    screen::print(&lines)?;
     Ok(Exit::Finished)
+}
+
+/// Takes back what waits; how many prompts that were.
+async fn withdraw(client: &Client, session_id: SessionId, inbox: &InboxResult) -> Result<usize, Failure> {
+    let mut dropped = 0;
+    for item in &inbox.inbox {
+        match client
+            .call::<method::SessionWithdraw>(WithdrawParams { session_id, prompt_id: item.prompt_id })
+            .await
+        {
+            Ok(_) => dropped += 1,
+            // Its turn has begun, or somebody else took it back.
+            Err(error) if error.code() == Some(ErrorCode::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(dropped)
 }
 
 /// What to say, from the arguments or, for `-`, from stdin.
@@ -252,14 +301,20 @@ fn harmless(vars: impl Iterator<Item = (String, String)>, also: &[String]) -> BT
 async fn no_session(context: &Context, client: &Client, error: CallError, model: Option<&str>) -> Failure {
     let about_model = error.code() == Some(ErrorCode::InvalidInput)
         && error.data("field").and_then(|field| field.as_str()) == Some("model");
-    if about_model && let Ok(keys) = client.call::<KeyList>(Empty {}).await {
+    // Where the settings are wrong, the daemon's own words say more.
+    if about_model
+        && context::settings_notices(client).await.is_empty()
+        && let Ok(keys) = client.call::<KeyList>(Empty {}).await
+    {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if let Some(variable) = key_only_here(&keys, model, is_set) {
             return Failure::failed(format!("{variable} is set here, but the daemon has no key."))
                 .next(format!("{} key import", context.program));
         }
     }
-    error.into()
+    let failure = Failure::from(error);
+    // What was typed cannot be used.
+    if about_model && model.is_some() { Failure { exit: Exit::Usage, ..failure } } else { failure }
 }
 
 /// The variable of a provider that could be used, if only this environment has its key.

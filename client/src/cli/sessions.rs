@@ -3,7 +3,7 @@
 use agentd_protocol::method;
 use agentd_protocol::plan::PlanGetParams;
 use agentd_protocol::session::{
-    ArchiveParams, ForkParams, ListParams, Order, RewindParams, SessionParams, SetModeParams,
+    Activity, ArchiveParams, ForkParams, ListParams, Order, RewindParams, SessionParams, SetModeParams,
 };
 use agentd_protocol::{Mode, Seq};
 use std::io::IsTerminal;
@@ -37,8 +37,18 @@ pub(crate) async fn ls(context: &Context, args: LsArgs) -> Result<Exit, Failure>
 /// `agentctl rm`.
 pub(crate) async fn rm(context: &Context, args: RmArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let session_id = context::session(context, &client, Some(&args.id)).await?;
-    let handle = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state.handle;
+    let session_id = context::session(context, &client, Some(&args.id), |id| format!("rm {id}")).await?;
+    let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
+    let handle = state.handle;
+    let does = match state.activity {
+        Activity::Idle => None,
+        Activity::Running => Some("is at work"),
+        Activity::Waiting => Some("waits for your answer"),
+    };
+    if let Some(does) = does.filter(|_| !args.force) {
+        return Err(Failure::failed(format!("{handle} {does}; nothing was deleted"))
+            .next(format!("{} rm --force {}", context.program, args.id)));
+    }
     run::delete(&client, session_id).await?;
     screen::print(&[Line::from(format!("{handle} is deleted."))])?;
     Ok(Exit::Finished)
@@ -47,7 +57,8 @@ pub(crate) async fn rm(context: &Context, args: RmArgs) -> Result<Exit, Failure>
 /// `agentctl fork`.
 pub(crate) async fn fork(context: &Context, args: ForkArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let session_id = context::session(context, &client, args.session.id.as_deref()).await?;
+    let session_id =
+        context::session(context, &client, args.session.id.as_deref(), |id| format!("fork {id}")).await?;
     let params = ForkParams { session_id, at_seq: args.at.map(Seq), new_session_id: None };
     let made = client.call::<method::SessionFork>(params).await?;
     let turns = counted(made.state.turns, "turn");
@@ -61,7 +72,8 @@ pub(crate) async fn fork(context: &Context, args: ForkArgs) -> Result<Exit, Fail
 /// `agentctl rewind`.
 pub(crate) async fn rewind(context: &Context, args: RewindArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let session_id = context::session(context, &client, args.session.id.as_deref()).await?;
+    let session_id =
+        context::session(context, &client, args.session.id.as_deref(), |id| format!("rewind {id}")).await?;
     let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
     let count = match args.turn {
         None => args.turns,
@@ -84,7 +96,7 @@ pub(crate) async fn rewind(context: &Context, args: RewindArgs) -> Result<Exit, 
 /// `agentctl archive`.
 pub(crate) async fn archive(context: &Context, args: ArchiveArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let session_id = context::session(context, &client, Some(&args.id)).await?;
+    let session_id = context::session(context, &client, Some(&args.id), |id| format!("archive {id}")).await?;
     client.call::<method::SessionArchive>(ArchiveParams { session_id, archived: !args.undo }).await?;
     let handle = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state.handle;
     let lines = match args.undo {
@@ -109,16 +121,18 @@ fn counted(count: u32, what: &str) -> String {
 /// `agentctl mode`.
 pub(crate) async fn mode(context: &Context, args: ModeArgs) -> Result<Exit, Failure> {
     let (id, mode) = mode_words(&args.words)?;
+    let again = |id: &str| mode.map_or(format!("mode {id}"), |mode| format!("mode {id} {mode}"));
     let client = context.connect_or_start().await?;
-    let session_id =
-        context::session(context, &client, id.as_deref()).await.map_err(|failure| match (&id, mode) {
+    let session_id = context::session(context, &client, id.as_deref(), again).await.map_err(|failure| {
+        match (&id, mode) {
             // One word that is no mode was taken for a session.
             (Some(word), None) if failure.exit == Exit::Usage && !failure.message.contains("several") => {
                 Failure::usage(format!("{word:?} is neither a mode nor a session"))
                     .next(format!("{} mode --help", context.program))
             }
             _ => failure,
-        })?;
+        }
+    })?;
     let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
     let line = match mode {
         None => {
@@ -154,7 +168,8 @@ fn mode_words(words: &[String]) -> Result<(Option<String>, Option<Mode>), Failur
 /// `agentctl plan show`.
 pub(crate) async fn plan_show(context: &Context, args: SessionArg) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let session_id = context::session(context, &client, args.id.as_deref()).await?;
+    let session_id =
+        context::session(context, &client, args.id.as_deref(), |id| format!("plan show {id}")).await?;
     let plan = client.call::<method::PlanGet>(PlanGetParams { session_id }).await?;
     if !std::io::stdout().is_terminal() {
         if plan.content.is_empty() {

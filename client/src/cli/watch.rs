@@ -2,6 +2,7 @@
 //! connection, the terminal and the signals. `asking` is the half that puts approvals before a person.
 
 mod asking;
+mod silence;
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -10,13 +11,14 @@ use agentd_client::{CallError, Client, EventStream, StreamItem};
 use agentd_protocol::approval::Approval;
 use agentd_protocol::event::{EventBody, SubscribeParams, Text};
 use agentd_protocol::session::{Activity, InterruptParams, SessionParams};
+use agentd_protocol::turn::Outcome;
 use agentd_protocol::{ApprovalId, ErrorCode, Seq, SessionId, TurnId, method};
 use tokio::time::{Instant, sleep_until};
 
 use super::ask::Input;
 use super::auto::Auto;
 use super::blob;
-use super::closing::{self, Names};
+use super::closing::{self, Leaving, Names};
 use super::context::Context;
 use super::exit::{Exit, Failure};
 use super::follow::{Finished, Follow, Goal, OnInterrupt, Output};
@@ -27,12 +29,10 @@ use crate::render::{Line, Style};
 
 use asking::{Shown, keep_draft};
 pub(crate) use asking::{TYPE_AHEAD, changed_text, sent, settled_text};
+use silence::Busy;
 
 /// How long a turn that `--timeout` stops may take to end.
 const STOP_GRACE: Duration = Duration::from_secs(5);
-
-/// A call that takes longer than this is said to run.
-const QUIET: Duration = Duration::from_secs(2);
 
 /// Who answers approvals.
 pub(crate) enum Answerer {
@@ -65,6 +65,8 @@ pub(crate) struct Target {
     pub(crate) timeout: Option<Duration>,
     /// Whether the session is still there when its turn has ended.
     pub(crate) stays: bool,
+    /// Whether a playback speaks for the model.
+    pub(crate) is_demo: bool,
 }
 
 /// How following ended.
@@ -86,14 +88,6 @@ enum Wake {
     Tick,
 }
 
-/// How long the calls that run now have run.
-#[derive(Clone, Copy)]
-struct Busy {
-    calls: usize,
-    since: Instant,
-    tick: Instant,
-}
-
 pub(crate) struct Watch {
     client: Client,
     context: Context,
@@ -111,6 +105,8 @@ pub(crate) struct Watch {
     deadline: Option<Instant>,
     timed_out: bool,
     busy: Option<Busy>,
+    /// Outputs so far.
+    heard: u64,
 }
 
 impl Watch {
@@ -146,6 +142,7 @@ impl Watch {
             last: None,
             timed_out: false,
             busy: None,
+            heard: 0,
         })
     }
 
@@ -155,32 +152,21 @@ impl Watch {
             let wake = self.next().await;
             match self.handle(wake).await {
                 Ok(Some(end)) => break end,
-                Ok(None) => self.notice_calls(),
+                Ok(None) => self.notice_silence(),
                 Err(failure) if failure.reader_gone => break End::ReaderGone,
                 Err(failure) => return Err(failure),
             }
         };
         match end {
             End::ReaderGone => self.reader_gone().await,
-            end => self.close(end),
+            end => {
+                let held = match &end {
+                    End::Turn(finished) => self.held(finished).await,
+                    _ => None,
+                };
+                self.close(end, held)
+            }
         }
-    }
-
-    /// Keeps in mind since when the same calls have been running.
-    fn notice_calls(&mut self) {
-        let calls =
-            if self.shown.is_some() || !self.screen.is_terminal() { 0 } else { self.follow.running() };
-        if self.busy.map_or(0, |busy| busy.calls) != calls {
-            let now = Instant::now();
-            self.busy = (calls > 0).then_some(Busy { calls, since: now, tick: now + QUIET });
-        }
-    }
-
-    fn tick(&mut self) -> Result<(), Failure> {
-        let Some(busy) = &mut self.busy else { return Ok(()) };
-        busy.tick += Duration::from_secs(1);
-        let line = Line::styled(Style::Dim, &format!("  running … {} s", busy.since.elapsed().as_secs()));
-        Ok(self.screen.status(&line)?)
     }
 
     /// Whoever read the output has what they wanted; the turn may go on without them.
@@ -223,7 +209,7 @@ impl Watch {
             () = at(deaf_until) => Wake::Listening,
             typed = typed => Wake::Typed(typed),
             () = at(self.deadline) => Wake::Deadline,
-            () = at(self.busy.map(|busy| busy.tick)) => Wake::Tick,
+            () = at(self.busy.map(Busy::next_tick)) => Wake::Tick,
             item = self.stream.next() => Wake::Item(item),
         }
     }
@@ -292,6 +278,7 @@ impl Watch {
     }
 
     async fn output(&mut self, output: Output) -> Result<Option<End>, Failure> {
+        self.heard += 1;
         match output {
             Output::Line(line) => self.say(line)?,
             Output::Text(text) => {
@@ -335,12 +322,24 @@ impl Watch {
                 self.last = Some(finished);
             }
             Until::Left => {
-                let lines = closing::finished(&finished, self.names());
+                let held = self.held(&finished).await;
+                let lines = closing::finished(&finished, held, self.names());
                 self.screen.lines(&lines)?;
                 self.say(Line::styled(Style::Dim, "Idle. Ctrl-C leaves."))?;
             }
         }
         Ok(None)
+    }
+
+    /// What an interrupted turn leaves waiting for its person. `None`, too, if nobody answers: it is a remark.
+    async fn held(&self, finished: &Finished) -> Option<Line> {
+        if finished.outcome != Outcome::Interrupted {
+            return None;
+        }
+        let params = SessionParams { session_id: self.target.session };
+        let inbox = self.client.call::<method::SessionInbox>(params).await.ok()?;
+        let is_held = inbox.held && !inbox.inbox.is_empty();
+        is_held.then(|| closing::held(inbox.inbox.len(), &self.context.program, &self.target.handle))
     }
 
     fn names(&self) -> Names<'_> {
@@ -349,6 +348,7 @@ impl Watch {
             handle: &self.target.handle,
             cwd: &self.target.cwd,
             stays: self.target.stays,
+            is_demo: self.target.is_demo,
         }
     }
 
@@ -423,7 +423,7 @@ impl Watch {
         Ok(None)
     }
 
-    fn close(mut self, end: End) -> Result<Exit, Failure> {
+    fn close(mut self, end: End, held: Option<Line>) -> Result<Exit, Failure> {
         self.interrupt_prompt()?;
         keep_draft(self.hide(), &mut self.screen)?;
         self.screen.text_end()?;
@@ -434,13 +434,19 @@ impl Watch {
         }
         match end {
             End::Turn(finished) => {
-                let lines = closing::finished(&finished, self.names());
+                let lines = closing::finished(&finished, held, self.names());
                 self.screen.lines(&lines)?;
                 Ok(if self.timed_out { Exit::Timeout } else { Exit::of_outcome(finished.outcome) })
             }
             End::Left(exit) => {
-                let interactive = matches!(self.answerer, Answerer::Person(_));
-                let lines = closing::left(exit, self.follow.waiting(), interactive, self.names());
+                // Where nobody answers here, whoever reads this is to see what they are asked before they are told how.
+                // With --json the event has it.
+                let shown = matches!(self.answerer, Answerer::Nobody) && !self.screen.is_json();
+                if shown {
+                    self.draw_waiting()?;
+                }
+                let leaving = Leaving { exit, stopping: self.follow.is_stopping(), shown };
+                let lines = closing::left(leaving, self.follow.waiting(), self.names());
                 self.screen.lines(&lines)?;
                 Ok(if self.timed_out { Exit::Timeout } else { exit })
             }

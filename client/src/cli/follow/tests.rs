@@ -510,3 +510,74 @@ fn a_daemon_that_says_goodbye_is_not_one_that_fell() {
     watch.follow.reconnected();
     assert!(!watch.follow.is_shutting_down());
 }
+
+#[test]
+fn what_steers_a_turn_is_told_and_a_first_prompt_is_not() {
+    for goal in [Goal::Session, Goal::Turn(turn(1))] {
+        let mut watch = Watch::live(goal);
+        assert_eq!(watch.prompt(1, "go"), [], "{goal:?}");
+        watch.start(1);
+        assert_eq!(
+            watch.prompt(2, "Keep the tests\nplease"),
+            [note("for the next step, by zed (5): Keep the tests")]
+        );
+        watch.finish(1);
+        assert_eq!(watch.prompt(3, "more"), []);
+    }
+    // In the history, too.
+    let mut watch = Watch::new(Goal::WholeSession);
+    watch.prompt(1, "go");
+    watch.start(1);
+    watch.prompt(2, "Keep the tests");
+    let shown = watch.synced(lines::state(Activity::Running));
+    assert!(shown.contains(&note("for the next step, by zed (5): Keep the tests")), "{shown:?}");
+}
+
+#[test]
+fn an_answer_cut_off_before_its_first_word_did_not_fail() {
+    let mut watch = Watch::live(Goal::Session);
+    watch.start(1);
+    let outputs = watch.send(Some(turn(1)), aborted("interrupted", None));
+    assert_eq!(outputs, [Output::TextEnd, note("The model had not answered yet.")]);
+}
+
+fn aborted(reason: &str, retry_at: Option<i64>) -> EventBody {
+    EventBody::MessageAborted {
+        message_id: message_id("1"),
+        reason: reason.into(),
+        retry_at: retry_at.map(agentd_protocol::Timestamp::from_unix_ms),
+    }
+}
+
+#[test]
+fn the_same_fault_is_told_once() {
+    let mut watch = Watch::live(Goal::Session);
+    watch.start(1);
+    let mut said = |reason: &str, retry_at| match watch.send(Some(turn(1)), aborted(reason, retry_at)).pop() {
+        Some(Output::Line(line)) => line.text(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(said("no route", Some(1000)), "The model gave no answer; asking again in 1 s: no route");
+    assert_eq!(said("no route", Some(2000)), "The model gave no answer; asking again in 2 s");
+    assert_eq!(said("busy", Some(2000)), "The model gave no answer; asking again in 2 s: busy");
+    assert_eq!(said("busy (after 6 attempts)", None), "The model gave no answer (after 6 attempts)");
+}
+
+#[test]
+fn a_model_is_waited_for_until_it_says_something() {
+    let mut watch = Watch::live(Goal::Session);
+    assert!(!watch.follow.awaits_model());
+    watch.start(1);
+    assert!(watch.follow.awaits_model());
+    watch.delta(0, "Let me");
+    assert!(!watch.follow.awaits_model());
+    watch.message("Let me look");
+    watch.call("1", "read a");
+    assert!(!watch.follow.awaits_model());
+    watch.call_ends("1", ToolStatus::Ok, "", "");
+    assert!(watch.follow.awaits_model());
+    watch.follow.on_interrupt();
+    assert!(!watch.follow.awaits_model() && watch.follow.is_stopping());
+    watch.finish(1);
+    assert!(!watch.follow.awaits_model() && !watch.follow.is_stopping());
+}

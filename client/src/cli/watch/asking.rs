@@ -61,6 +61,15 @@ impl Watch {
         Ok(None)
     }
 
+    /// Everything that waits, for somebody who cannot answer here.
+    pub(super) fn draw_waiting(&mut self) -> Result<(), Failure> {
+        for approval in self.follow.waiting() {
+            let ask = Ask::new(approval.clone(), self.target.handle.clone(), self.follow.pre_mode());
+            self.screen.lines(&ask.draw(self.screen.width().min(100), self.context.home()))?;
+        }
+        Ok(())
+    }
+
     /// Draws the question and stays deaf for a moment.
     pub(super) fn draw(&mut self) -> Result<(), Failure> {
         let (Some(shown), Answerer::Person(terminal)) = (&mut self.shown, &mut self.answerer) else {
