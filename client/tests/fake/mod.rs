@@ -220,7 +220,8 @@ impl Inner {
                 Ok(result) => answer["result"] = result,
                 Err(error) => answer["error"] = error,
             }
-            writeln!(writer, "{answer}").unwrap();
+            // At once: a test may send an event on the same stream at this moment.
+            writer.write_all(format!("{answer}\n").as_bytes()).unwrap();
             for event in reply.events {
                 self.send(event);
             }
@@ -237,7 +238,7 @@ impl Inner {
         let (stream, id) = feed.as_ref().expect("nobody has subscribed");
         let mut stream = stream;
         let message = json!({"jsonrpc": "2.0", "method": "events/event", "params": {"subscription": id, "result": event}});
-        writeln!(stream, "{message}").unwrap();
+        stream.write_all(format!("{message}\n").as_bytes()).unwrap();
     }
 }
 
