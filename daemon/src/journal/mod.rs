@@ -6,6 +6,8 @@
 //! nothing more until it is opened anew: see [`file`].
 
 mod blobs;
+#[cfg(debug_assertions)]
+mod dying;
 mod error;
 #[cfg(test)]
 pub(crate) mod faults;
@@ -31,6 +33,8 @@ use serde_json::value::RawValue;
 use crate::ids::Seq;
 
 pub use blobs::{BlobError, BlobPart, Blobs};
+#[cfg(debug_assertions)]
+pub use dying::{DieAt, NoMoment};
 pub use error::{AppendError, AppendFailure, Changed, JournalError};
 pub use folder::{Beginning, Ends};
 pub use frame::MAX_LINE;

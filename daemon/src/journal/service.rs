@@ -76,6 +76,15 @@ impl JournalService {
         Self::start_on(Arc::new(Disk))
     }
 
+    /// Starts the threads of a daemon that kills itself at a certain write or sync.
+    ///
+    /// # Errors
+    /// As [`JournalService::start`].
+    #[cfg(debug_assertions)]
+    pub fn start_dying(at: super::DieAt) -> io::Result<Arc<Self>> {
+        Self::start_on(Arc::new(super::dying::Dying::new(at)))
+    }
+
     pub(super) fn start_on(layer: Arc<dyn Layer>) -> io::Result<Arc<Self>> {
         let mut threads = Vec::new();
         let mut commits = Vec::new();

@@ -16,6 +16,10 @@ pub(super) struct Arguments {
     /// Make the mode bypassPermissions available
     #[arg(long)]
     pub allow_bypass: bool,
+    /// Die by SIGKILL at a certain write of a journal, for tests: before:N, half:N, written:N, synced:N
+    #[cfg(debug_assertions)]
+    #[arg(long, value_name = "PLACE:N", hide = true)]
+    pub die_at: Option<crate::journal::DieAt>,
     #[command(subcommand)]
     pub command: Option<Subcommand>,
 }

@@ -234,7 +234,7 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
         tracing::warn!(code = %notice.code, "{}", notice.text);
     }
 
-    let journals = JournalService::start()?;
+    let journals = journals(arguments)?;
     let spawner = Arc::new(Spawner::default());
     let keys = Arc::new(KeyStore::new(&paths, &env));
     let home = env.absolute("HOME").unwrap_or_else(|| "/".into());
@@ -275,6 +275,16 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
         doctor: Box::new(doctor::checks),
     });
     Ok(Beginning::Ready(Box::new(Parts { daemon, listener, journals, spawner, shutdown, _lock: lock })))
+}
+
+#[cfg(debug_assertions)]
+fn journals(arguments: &Arguments) -> std::io::Result<Arc<JournalService>> {
+    arguments.die_at.map_or_else(JournalService::start, JournalService::start_dying)
+}
+
+#[cfg(not(debug_assertions))]
+fn journals(_: &Arguments) -> std::io::Result<Arc<JournalService>> {
+    JournalService::start()
 }
 
 /// What the settings and this host allow. There is no sandbox yet, so nothing counts as confined.
