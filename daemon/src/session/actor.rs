@@ -11,7 +11,7 @@ use agentd_protocol::approval::Approval;
 use agentd_protocol::event::EventBody;
 use agentd_protocol::session::Row;
 use agentd_protocol::turn::TurnWaitResult;
-use agentd_protocol::{CallId, Event, TurnId};
+use agentd_protocol::{CallId, Event, Mode, TurnId};
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -57,6 +57,8 @@ pub struct Session {
     /// Words that the next plan is named by, while a prompt that enters plan mode is being taken.
     pub(super) naming: Option<String>,
     pub(super) messages: super::request::MessageCache,
+    /// The mode in which the waiting approvals were judged again, if they were.
+    pub(super) judged_again_in: Option<Mode>,
     pub(super) stop_at: Option<Instant>,
     pub(super) wait_until: Option<Instant>,
     pub(super) waiters: Vec<(TurnId, Reply<TurnWaitResult>)>,
@@ -131,6 +133,7 @@ impl Session {
             env,
             naming: None,
             messages: super::request::MessageCache::default(),
+            judged_again_in: None,
             stop_at: None,
             wait_until: None,
             waiters: Vec::new(),
@@ -235,7 +238,10 @@ impl Session {
                 Step::Await => {
                     // What was prepared before a person thinks about it is old when the answer comes.
                     self.prepared.clear();
-                    return;
+                    if !self.mode_may_answer() {
+                        return;
+                    }
+                    self.judge_waiting_again().await
                 }
                 Step::Busy => match super::recover::recover(&self.state) {
                     // Nothing is in flight, so what the journal says is running was lost, as in a crash.

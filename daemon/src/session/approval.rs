@@ -246,6 +246,14 @@ pub fn check_answer(pending: &Pending, answer: &RespondParams, actor: Actor) -> 
     Ok(())
 }
 
+/// The mode in which a tool's approval was asked for; none for what no mode answers.
+pub(super) fn asked_in(approval: &Approval) -> Option<Mode> {
+    matches!(approval.subject, Subject::Tool { .. })
+        .then(|| approval.choices.iter().find(|choice| choice.id == ChoiceId::AllowOnce))
+        .flatten()
+        .map(|choice| choice.mode_after)
+}
+
 /// The daemon itself, as the one who did something.
 #[must_use]
 pub fn by_daemon(why: &str) -> By {

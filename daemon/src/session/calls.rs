@@ -458,6 +458,16 @@ impl Session {
 
     // ---- after a mode change ----
 
+    /// Whether an approval waits that was asked for in another mode and not judged in this one: a crash or a full disk
+    /// came between the change of the mode and what follows from it.
+    pub(super) fn mode_may_answer(&self) -> bool {
+        let mode = self.state.mode;
+        self.judged_again_in != Some(mode)
+            && self.state.approvals.iter().any(|pending| {
+                super::approval::asked_in(&pending.approval).is_some_and(|asked_in| asked_in != mode)
+            })
+    }
+
     /// Puts waiting tool approvals before the gate again.
     pub(super) async fn judge_waiting_again(&mut self) -> Result<(), SessionError> {
         let waiting: Vec<_> = self
@@ -504,7 +514,9 @@ impl Session {
                 Judged::Ask(_) => {}
             }
         }
-        self.commit(records).await
+        self.commit(records).await?;
+        self.judged_again_in = Some(self.state.mode);
+        Ok(())
     }
 }
 

@@ -199,6 +199,28 @@ async fn a_mode_change_judges_waiting_calls_again() {
 }
 
 #[tokio::test]
+async fn a_mode_that_was_saved_judges_waiting_calls_whatever_came_between() {
+    let write = json!([{ "name": "write_file", "arguments": { "file_path": "b.txt", "content": "beta\n" } }]);
+    for dies in [true, false] {
+        let mut home = Home::start(calls(write.clone())).await;
+        let id = home.session(Mode::Default).await;
+        let mut listener = home.listen(id).await;
+        let turn = home.prompt(id, "write").await.turn_id;
+        listener.next("approvalRequested").await;
+        // The mode is saved; what follows from it is not.
+        home.faults.fail(crate::journal::faults::Op::Write, 2);
+        home.set_mode(id, Mode::AcceptEdits).await.unwrap();
+        listener.until(|event| event["type"] == "notice" && event["code"] == "storage").await;
+        assert!(!home.project.join("b.txt").exists());
+        if dies {
+            home = home.restart().await;
+        }
+        assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished, "dies: {dies}");
+        assert_eq!(std::fs::read_to_string(home.project.join("b.txt")).unwrap(), "beta\n");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_and_a_mode_change_at_once_settle_it_once_and_plan_mode_wins() {
     let write =
         || json!([{ "name": "write_file", "arguments": { "file_path": "b.txt", "content": "beta\n" } }]);
