@@ -43,6 +43,8 @@ pub struct Ends {
     pub last: Option<Commit>,
     /// Size of the journal.
     pub bytes: u64,
+    /// Whether a line of it was ever finished; if none was, nobody has been told of the session.
+    pub begun: bool,
 }
 
 pub(super) fn sync_dir(dir: &Path) -> Result<(), JournalError> {
@@ -173,7 +175,7 @@ pub(super) fn read(
     }
     let mut torn = None;
     if scan.torn > 0 {
-        let mut tail = TornTail { bytes: scan.torn, kept_at: None };
+        let mut tail = TornTail { bytes: scan.torn, kept_at: None, ended: scan.torn_ended };
         if read_only.is_none() {
             match put_aside(&file, storage.as_ref(), dir, scan.index.len) {
                 Ok(kept_at) => tail.kept_at = Some(kept_at),
@@ -277,22 +279,24 @@ pub(super) fn ends(dir: &Path) -> Result<Ends, JournalError> {
             io::ErrorKind::NotFound => JournalError::Missing { dir: dir.to_owned() },
             _ => JournalError::Io { action: "open", path: path.clone(), source: error },
         })?;
-    let first = first_commit(&file, bytes).doing("read", &path)?;
+    let (first, begun) = first_commit(&file, bytes).doing("read", &path)?;
     let last = last_commit(file, bytes).doing("read", &path)?;
-    Ok(Ends { first, last, bytes })
+    Ok(Ends { first, last, bytes, begun })
 }
 
-fn first_commit(file: &File, bytes: u64) -> io::Result<Option<Commit>> {
+/// The first commit, and whether there is a whole line at all.
+fn first_commit(file: &File, bytes: u64) -> io::Result<(Option<Commit>, bool)> {
     // A first line is short; only a strange one needs a second, longer look.
     for end in [bytes.min(END), bytes] {
         let mut lines = Lines::new(file, 0, end);
         match lines.next()?.map(|line| line.text) {
-            Some(Text::Whole(text)) => return Ok(as_commit(text, 0)),
+            Some(Text::Whole(text)) => return Ok((as_commit(text, 0), true)),
             Some(Text::Unfinished) => {}
-            Some(Text::TooLong) | None => break,
+            Some(Text::TooLong) => return Ok((None, true)),
+            None => break,
         }
     }
-    Ok(None)
+    Ok((None, false))
 }
 
 fn last_commit(mut file: File, bytes: u64) -> io::Result<Option<Commit>> {

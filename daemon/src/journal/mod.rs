@@ -138,6 +138,13 @@ impl Damage {
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Whether nothing but a line that was never finished is wrong.
+    #[must_use]
+    pub fn is_only_unfinished(&self) -> bool {
+        let unfinished = self.torn.as_ref().is_some_and(|torn| !torn.ended);
+        unfinished && self.bad_lines.is_empty() && self.missing.is_empty() && self.read_only.is_none()
+    }
 }
 
 /// The rest of a commit that was never finished, so never acknowledged.
@@ -146,6 +153,8 @@ pub struct TornTail {
     pub bytes: u64,
     /// The file that holds it now. Absent: it could not be moved and is still in the journal.
     pub kept_at: Option<PathBuf>,
+    /// Whether it ends as a line does, so that it may have been a commit before something damaged it.
+    pub ended: bool,
 }
 
 /// One or several neighbouring lines that are no commits, or commits whose numbers go back.

@@ -20,6 +20,8 @@ pub(super) struct Scan {
     pub(super) missing: Vec<(Seq, Seq)>,
     /// Bytes after `index.len` that belong to no whole line.
     pub(super) torn: u64,
+    /// Whether the last of them is a newline.
+    pub(super) torn_ended: bool,
     /// A line has this later version of the frame.
     pub(super) newer: Option<u64>,
 }
@@ -41,6 +43,8 @@ struct Scanner<'a> {
     number: u64,
     /// End of the last line seen.
     end: u64,
+    /// Whether that line has its newline.
+    ended: bool,
     /// The line before this one was unreadable: bad if another comes, else torn.
     unreadable: Option<BadLine>,
     /// A commit whose number jumps ahead, with its line's number.
@@ -51,8 +55,8 @@ impl<'a> Scanner<'a> {
     fn new(from: Index, each: &'a mut dyn FnMut(Commit)) -> Self {
         let (number, end) = (from.lines, from.len);
         let (bad_lines, missing) = (from.bad().to_vec(), from.missing.clone());
-        let scan = Scan { index: from, bad_lines, missing, torn: 0, newer: None };
-        Self { each, scan, number, end, unreadable: None, jump: None }
+        let scan = Scan { index: from, bad_lines, missing, torn: 0, torn_ended: false, newer: None };
+        Self { each, scan, number, end, ended: false, unreadable: None, jump: None }
     }
 
     fn line(&mut self, line: &Line<'_>) {
@@ -61,6 +65,7 @@ impl<'a> Scanner<'a> {
         }
         self.number += 1;
         self.end = line.offset + line.len;
+        self.ended = !matches!(line.text, Text::Unfinished);
         let this = BadLine { offset: line.offset, len: line.len, number: self.number, lines: 1 };
         let decoded = match line.text {
             Text::Whole(text) => frame::decode(text, line.offset),
@@ -131,6 +136,7 @@ impl<'a> Scanner<'a> {
         let torn = unfinished.as_ref().map_or(0, |line| line.len);
         let mut scan = self.scan;
         scan.torn = torn;
+        scan.torn_ended = torn > 0 && self.ended;
         scan.index.len = self.end - torn;
         scan.index.lines = self.number - u64::from(unfinished.is_some());
         scan.index.missing.clone_from(&scan.missing);

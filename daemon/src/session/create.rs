@@ -131,10 +131,10 @@ struct Asked<'a> {
     caller: &'a Caller,
 }
 
-/// Whether the daemon died between making the session's folder and its first commit.
+/// Whether the daemon died between making the session's folder and the end of its first commit.
 async fn never_begun(deps: &Deps, id: SessionId) -> bool {
     let ends = deps.journals.first_and_last_line(deps.paths.session_dir(id)).await;
-    ends.is_ok_and(|ends| ends.bytes == 0)
+    ends.is_ok_and(|ends| !ends.begun)
 }
 
 async fn discard(deps: &Deps, id: SessionId) {

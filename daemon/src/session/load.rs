@@ -35,8 +35,9 @@ pub async fn load(deps: &Arc<Deps>, id: SessionId) -> Result<Loaded, SessionErro
                 error => storage(format!("{:#}", anyhow::Error::new(error))),
             },
         )?;
-    if fold.state.is_none() && journal.next_seq() == crate::ids::Seq(1) && damage.is_none() {
-        // The daemon died before the first commit: nobody was ever told of this session.
+    let nothing_begun = damage.is_none() || damage.is_only_unfinished();
+    if fold.state.is_none() && journal.next_seq() == crate::ids::Seq(1) && nothing_begun {
+        // The daemon died before the end of the first commit: nobody was ever told of this session.
         return Err(SessionError::NotFound("session"));
     }
     let Some(mut state) = fold.state else {

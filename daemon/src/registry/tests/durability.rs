@@ -240,11 +240,29 @@ async fn a_session_that_cannot_be_begun_leaves_nothing_and_its_id_is_free() {
 #[tokio::test]
 async fn an_id_whose_creation_was_cut_short_by_a_crash_can_be_used() {
     let home = Home::start(says("Hello.")).await;
+    // Nothing of the first commit, and half of it; asked for before it is made again, and not.
+    for (written, asked) in [("", true), ("", false), ("{\"v\":1,\"seq\":1,", true), ("{\"v\":1,", false)] {
+        let id = SessionId::generate();
+        let dir = home.paths.session_dir(id);
+        drop(home.journals.create(&dir).await.unwrap());
+        std::fs::write(dir.join(crate::journal::FILE_NAME), written).unwrap();
+        if asked {
+            assert!(matches!(home.registry.snapshot(id).await, Err(SessionError::NotFound(_))), "{written}");
+        }
+        let params = NewParams { session_id: Some(id), ..home.params(Mode::Default) };
+        home.registry.create(params, &person()).await.unwrap();
+        assert_eq!(home.state(id).await.session_id, id);
+    }
+}
+
+#[tokio::test]
+async fn a_first_commit_that_was_finished_and_then_damaged_is_not_taken_for_none() {
+    let home = Home::start(says("Hello.")).await;
     let id = SessionId::generate();
     let dir = home.paths.session_dir(id);
     drop(home.journals.create(&dir).await.unwrap());
-    assert!(matches!(home.registry.snapshot(id).await, Err(SessionError::NotFound(_))));
+    std::fs::write(dir.join(crate::journal::FILE_NAME), "{\"v\":1,\"sXq\":1,\n").unwrap();
     let params = NewParams { session_id: Some(id), ..home.params(Mode::Default) };
-    home.registry.create(params, &person()).await.unwrap();
-    assert_eq!(home.state(id).await.session_id, id);
+    let error = home.registry.create(params, &person()).await.unwrap_err();
+    assert!(matches!(error, SessionError::Storage { .. }), "{error:?}");
 }
