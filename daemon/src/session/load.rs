@@ -1,5 +1,6 @@
 //! Loading a session: its journal folded into a state.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::checkpoint::Kept;
@@ -9,7 +10,7 @@ use super::error::SessionError;
 use super::record::{Parsed, Record};
 use super::state::SessionState;
 use crate::ids::SessionId;
-use crate::journal::{Beginning, Commit, Damage, Journal};
+use crate::journal::{Beginning, Commit, Damage, Journal, JournalService};
 
 pub struct Loaded {
     pub state: SessionState,
@@ -23,18 +24,26 @@ pub struct Loaded {
 /// # Errors
 /// There is no such session, or its journal cannot be opened.
 pub async fn load(deps: &Arc<Deps>, id: SessionId) -> Result<Loaded, SessionError> {
-    let dir = deps.paths.session_dir(id);
+    load_from(&deps.journals, deps.paths.session_dir(id), id).await
+}
+
+/// As [`load`], from this folder.
+pub(super) async fn load_from(
+    journals: &Arc<JournalService>,
+    dir: PathBuf,
+    id: SessionId,
+) -> Result<Loaded, SessionError> {
     let begin = |beginning: Beginning<'_>| match super::checkpoint::begin(&beginning) {
         Some((mark, state, kept)) => (Some(mark), Fold { state: Some(state), kept, ..Fold::default() }),
         None => (None, Fold::default()),
     };
-    let (journal, damage, fold) =
-        deps.journals.open_from(&dir, begin, |fold: &mut Fold, commit| fold.add(&commit)).await.map_err(
-            |error| match error {
-                crate::journal::JournalError::Missing { .. } => SessionError::NotFound("session"),
-                error => storage(format!("{:#}", anyhow::Error::new(error))),
-            },
-        )?;
+    let (journal, damage, fold) = journals
+        .open_from(&dir, begin, |fold: &mut Fold, commit| fold.add(&commit))
+        .await
+        .map_err(|error| match error {
+            crate::journal::JournalError::Missing { .. } => SessionError::NotFound("session"),
+            error => storage(format!("{:#}", anyhow::Error::new(error))),
+        })?;
     let nothing_begun = damage.is_none() || damage.is_only_unfinished();
     if fold.state.is_none() && journal.next_seq() == crate::ids::Seq(1) && nothing_begun {
         // The daemon died before the end of the first commit: nobody was ever told of this session.

@@ -5,6 +5,7 @@ mod checkpoint;
 mod fold;
 mod project;
 mod recover;
+mod replay;
 mod simulate;
 mod step;
 

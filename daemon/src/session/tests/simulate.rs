@@ -21,11 +21,25 @@ struct World {
     state: SessionState,
     dice: Dice,
     prompts: usize,
+    /// What was committed, in order.
+    history: Vec<Vec<Record>>,
 }
 
 impl World {
+    fn new(dice: Vec<u8>) -> Self {
+        let cast = Cast::new();
+        let state = cast.state();
+        let mut world = Self { cast, state, dice: Dice(dice), prompts: 1, history: Vec::new() };
+        let first = world.cast.prompt(0, At::Turn);
+        world.commit(&[first]);
+        world
+    }
+
     fn commit(&mut self, records: &[Record]) {
         fold(&mut self.state, records);
+        if !records.is_empty() {
+            self.history.push(records.to_vec());
+        }
     }
 
     fn call_index(&self, id: &CallId) -> usize {
@@ -174,12 +188,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
     #[test]
     fn every_history_comes_to_its_end(dice in prop::collection::vec(any::<u8>(), 0..200)) {
-        let cast = Cast::new();
-        let state = cast.state();
         let rolls = dice.len();
-        let mut world = World { cast, state, dice: Dice(dice), prompts: 1 };
-        let first = world.cast.prompt(0, At::Turn);
-        world.commit(&[first]);
+        let mut world = World::new(dice);
         let mut steps = 0;
         loop {
             world.meddle();
@@ -200,5 +210,20 @@ proptest! {
         prop_assert!(world.state.turn.is_none());
         prop_assert!(world.state.approvals.is_empty(), "{:?}", world.state.approvals);
         prop_assert!(world.state.inbox.is_empty() || world.state.inbox_held);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn every_history_replays(dice in prop::collection::vec(any::<u8>(), 0..60)) {
+        let mut world = World::new(dice);
+        while next_step(&world.state) != Step::Idle {
+            world.meddle();
+            let step = next_step(&world.state);
+            let records = world.records(step);
+            world.commit(&records);
+        }
+        super::replay::replays(&world.cast, &world.history);
     }
 }
