@@ -137,6 +137,84 @@ async fn an_approval_is_on_the_disk_before_anyone_sees_it() {
     listener.next("approvalRequested").await;
 }
 
+/// Carries out `call` while its sync does not return, and then lets it: it must not be answered before.
+async fn answered_after_its_sync<T: std::fmt::Debug>(
+    home: &Home,
+    what: &str,
+    call: impl Future<Output = Result<T, SessionError>>,
+) {
+    let held = home.faults.hold_next_sync();
+    let mut call = std::pin::pin!(call);
+    assert!(futures_util::poll!(call.as_mut()).is_pending());
+    let held = tokio::task::spawn_blocking(move || {
+        held.entered.recv().unwrap();
+        held
+    });
+    let held = tokio::select! {
+        biased;
+        early = call.as_mut() => panic!("{what} was answered before its sync: {early:?}"),
+        held = held => held.unwrap(),
+    };
+    // Whoever had answered before the sync began would be heard by now.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+        assert!(futures_util::poll!(call.as_mut()).is_pending(), "{what} was answered while its sync ran");
+    }
+    held.release.send(()).unwrap();
+    call.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_prompt_a_mode_an_answer_and_an_interrupt_are_on_the_disk_before_they_are_answered() {
+    let write = json!([{ "name": "write_file", "arguments": { "file_path": "b.txt", "content": "beta\n" } }]);
+    let home = Home::start(calls(write)).await;
+    let id = home.session(Mode::Default).await;
+    // Another session that waits, to be interrupted at the end.
+    let waiting = home.session(Mode::Default).await;
+    let mut waits = home.listen(waiting).await;
+    home.prompt(waiting, "write").await;
+    waits.next("approvalRequested").await;
+    let mut listener = home.listen(id).await;
+    answered_after_its_sync(&home, "a mode", home.set_mode(id, Mode::Plan)).await;
+    answered_after_its_sync(&home, "a mode", home.set_mode(id, Mode::Default)).await;
+    answered_after_its_sync(&home, "a prompt", home.try_prompt(prompt(id, "write"))).await;
+    listener.next("approvalRequested").await;
+    let answer = home.answer(id, ChoiceId::AllowOnce).await;
+    answered_after_its_sync(&home, "an answer", home.respond(answer)).await;
+    listener.next("turnFinished").await;
+    let interrupt =
+        home.registry.ask(waiting, |reply| Command::Interrupt { turn: None, caller: person(), reply });
+    answered_after_its_sync(&home, "an interrupt", interrupt).await;
+}
+
+#[tokio::test]
+async fn an_effect_begins_after_the_disk_knows_that_it_may_have() {
+    let write = json!([{ "name": "write_file", "arguments": { "file_path": "b.txt", "content": "beta\n" } }]);
+    let script = json!({ "rules": [
+        { "name": "work", "when": { "total_answers": 0 }, "reply": { "calls": write },
+          "fault": { "times": 1, "do": { "hang": { "after": 0 } } } },
+        { "name": "rest", "reply": { "text": "Done." } },
+    ] });
+    let home = Home::start(script).await;
+    let id = home.session(Mode::AcceptEdits).await;
+    let mut listener = home.listen(id).await;
+    let turn = home.prompt(id, "write").await.turn_id;
+    home.asked(1).await;
+    // Nothing of the answer has to be on the disk; the next thing that has is the start of the call.
+    let held = home.faults.hold_next_sync();
+    home.release().await;
+    let held = tokio::task::spawn_blocking(move || {
+        held.entered.recv().unwrap();
+        held
+    });
+    let held = held.await.unwrap();
+    assert!(listener.so_far().iter().any(|event| event["type"] == "permissionDecided"));
+    assert!(!home.project.join("b.txt").exists(), "it began before anybody could know");
+    held.release.send(()).unwrap();
+    assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);
+    assert!(home.project.join("b.txt").exists());
+}
+
 #[tokio::test]
 async fn a_tool_that_panics_fails_its_call_and_no_other() {
     for act in ["panic", "panic early"] {
