@@ -53,6 +53,11 @@ impl Home {
         home
     }
 
+    /// Leaves the folder behind when dropped, to be looked at.
+    pub fn keep(&mut self) {
+        self.root.disable_cleanup(true);
+    }
+
     /// A path below the home. Its true name: `/tmp` may be a link.
     ///
     /// # Panics

@@ -104,6 +104,14 @@ impl Daemon {
         self.child.wait().expect("a child");
     }
 
+    /// Waits until it has ended by itself.
+    ///
+    /// # Panics
+    /// It goes on.
+    pub fn ended(&mut self) -> ExitStatus {
+        crate::eventually("the end of agentd", || self.child.try_wait().expect("a child"))
+    }
+
     /// Asks it to end, and waits.
     ///
     /// # Panics
