@@ -11,6 +11,7 @@ pub mod codec;
 pub mod daemon;
 pub mod error;
 pub mod event;
+pub mod history;
 pub mod ids;
 pub mod initialize;
 pub mod key;

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{approval, blob, daemon, event, initialize, key, plan, session, turn};
+use crate::{approval, blob, daemon, event, history, initialize, key, plan, session, turn};
 
 /// A method of the protocol.
 pub trait Method {
@@ -76,6 +76,8 @@ methods! {
     SessionArchive = "session/archive", session::ArchiveParams => Empty;
     /// Stops it and removes everything of it.
     SessionDelete = "session/delete", session::SessionParams => Empty;
+    /// Its journaled events, page by page, from either end.
+    SessionHistory = "session/history", history::HistoryParams => history::HistoryResult;
     TurnWait = "turn/wait", turn::TurnWaitParams => turn::TurnWaitResult;
     /// Answers the subscription's id; events follow as `events/event` notifications.
     EventsSubscribe = "events/subscribe", event::SubscribeParams => String;

@@ -128,6 +128,10 @@ pub struct State {
     pub updated_at: Timestamp,
     pub activity: Activity,
     pub turn_id: Option<TurnId>,
+    /// How many turns have begun, those of the session that it was forked from included. They are numbered from 1 in the
+    /// order of their `turnStarted` events.
+    #[serde(default)]
+    pub turns: u64,
     pub waiting_for: Vec<ApprovalId>,
     pub last_outcome: Option<Outcome>,
     pub health: Health,
@@ -135,9 +139,6 @@ pub struct State {
     pub archived: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkedFrom>,
-    /// How many turns have been started in its life, those of the session that it was forked from included.
-    #[serde(default)]
-    pub turns: u32,
     pub seq: Seq,
     pub plan: Option<PlanState>,
     pub approvals: Vec<Approval>,

@@ -77,7 +77,9 @@ pub(crate) async fn rewind(context: &Context, args: RewindArgs) -> Result<Exit, 
     let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
     let count = match args.turn {
         None => args.turns,
-        Some(number) if number <= state.turns => state.turns - number + 1,
+        Some(number) if u64::from(number) <= state.turns => {
+            u32::try_from(state.turns - u64::from(number) + 1).unwrap_or(u32::MAX)
+        }
         Some(number) => {
             let has = counted(state.turns, "turn");
             return Err(Failure::usage(format!("{} has {has}, there is no turn {number}", state.handle)));
@@ -111,7 +113,7 @@ pub(crate) async fn archive(context: &Context, args: ArchiveArgs) -> Result<Exit
     Ok(Exit::Finished)
 }
 
-fn counted(count: u32, what: &str) -> String {
+fn counted(count: u64, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
         count => format!("{count} {what}s"),

@@ -131,6 +131,28 @@ impl Opening {
     pub(super) fn new(layer: &dyn Layer, dir: &Path) -> Result<Self, JournalError> {
         let path = dir.join(FILE_NAME);
         let (file, read_only) = open_file(dir, &path)?;
+        Self::of(layer, path, file, read_only)
+    }
+
+    /// For reading only.
+    pub(super) fn to_look(layer: &dyn Layer, dir: &Path) -> Result<Self, JournalError> {
+        let path = dir.join(FILE_NAME);
+        let file =
+            OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(&path).map_err(|error| match error
+                .kind()
+            {
+                io::ErrorKind::NotFound => JournalError::Missing { dir: dir.to_owned() },
+                _ => JournalError::Io { action: "open", path: path.clone(), source: error },
+            })?;
+        Self::of(layer, path, file, Some("it was opened to be looked at".to_owned()))
+    }
+
+    fn of(
+        layer: &dyn Layer,
+        path: PathBuf,
+        file: File,
+        read_only: Option<String>,
+    ) -> Result<Self, JournalError> {
         must_be_file(&file).doing("open", &path)?;
         let file = Arc::new(file);
         let storage = layer.wrap(Arc::clone(&file), &path);
@@ -192,6 +214,13 @@ pub(super) fn read(
     let damage =
         Damage { torn, bad_lines: scan.bad_lines, missing: scan.missing, read_only: read_only.clone() };
     Ok((JournalFile::new(path, file, storage, scan.index, synced, read_only), damage))
+}
+
+/// Finds what comes after `from`, and leaves the end as it is: an unfinished last line is not read.
+pub(super) fn look(opening: Opening, from: Index) -> Result<JournalFile, JournalError> {
+    let Opening { path, file, storage, size, read_only } = opening;
+    let scan = scan(&file, size, from, &mut |_| {}).doing("read", &path)?;
+    Ok(JournalFile::new(path, file, storage, scan.index, 0, read_only))
 }
 
 /// Replaces the checkpoint. Not synced: it is checked when it is read, and can be made again.

@@ -12,7 +12,7 @@ use super::blobs::Blobs;
 use super::error::Doing as _;
 use super::file::JournalFile;
 use super::frame::{self, Decoded};
-use super::lines::{Lines, Text};
+use super::pages;
 use super::service::{Job, blocking};
 use super::{
     AppendError, AppendFailure, Appended, Changed, Commit, Durability, JournalError, MAX_LINE, Mark, Place,
@@ -71,9 +71,7 @@ impl Journal {
     /// # Errors
     /// The file cannot be read.
     pub async fn mark(&self) -> Result<Option<Mark>, JournalError> {
-        let file = Arc::clone(&self.file);
-        let read = move || Mark::of(file.index.lock().clone(), &file.reader).doing("read", &file.path);
-        blocking(read).await?
+        self.reader().mark().await
     }
 
     /// Adds one commit; `expected` must be [`Journal::next_seq`]. With [`Durability::Synced`] it, and all commits
@@ -124,6 +122,20 @@ pub struct JournalReader {
 }
 
 impl JournalReader {
+    pub(super) fn new(file: JournalFile) -> Self {
+        Self { file: Arc::new(file) }
+    }
+
+    /// How far the journal has come. Absent while it is empty.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub async fn mark(&self) -> Result<Option<Mark>, JournalError> {
+        let file = Arc::clone(&self.file);
+        let read = move || Mark::of(file.index.lock().clone(), &file.reader).doing("read", &file.path);
+        blocking(read).await?
+    }
+
     /// The number of the last acknowledged record; 0 in an empty journal.
     #[must_use]
     pub fn head(&self) -> Seq {
@@ -137,7 +149,17 @@ impl JournalReader {
     /// The file cannot be read.
     pub async fn commits_after(&self, after: Seq, max_bytes: u64) -> Result<Vec<Commit>, JournalError> {
         let file = Arc::clone(&self.file);
-        blocking(move || commits_after(&file, after, max_bytes)).await?
+        blocking(move || pages::after(&file, after, max_bytes)).await?
+    }
+
+    /// The commits that hold records with numbers under `before`, in order: the newest of them, then as many before it as
+    /// fit `max_bytes` of file. The last may also hold records from `before` on.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub async fn commits_before(&self, before: Seq, max_bytes: u64) -> Result<Vec<Commit>, JournalError> {
+        let file = Arc::clone(&self.file);
+        blocking(move || pages::before(&file, before, max_bytes)).await?
     }
 
     /// One record again.
@@ -161,40 +183,6 @@ impl JournalReader {
         };
         blocking(read).await?
     }
-}
-
-fn commits_after(file: &JournalFile, after: Seq, max_bytes: u64) -> Result<Vec<Commit>, JournalError> {
-    let (mut offset, len, bad) = {
-        let index = file.index.lock();
-        if index.next.0 <= after.0.saturating_add(1) {
-            return Ok(Vec::new());
-        }
-        let offset = index.offset_for(Seq(after.0 + 1));
-        (offset, index.len, index.bad_from(offset))
-    };
-    let mut bad = bad.into_iter().peekable();
-    let mut commits = Vec::new();
-    let mut taken = 0;
-    let mut lines = Lines::new(&file.reader, offset, len);
-    while let Some(line) = lines.next().doing("read", &file.path)? {
-        offset = line.offset;
-        while bad.next_if(|bad| bad.offset + bad.len <= offset).is_some() {}
-        if bad.peek().is_some_and(|bad| bad.offset <= offset) {
-            continue;
-        }
-        let Text::Whole(text) = line.text else { continue };
-        // Only commits are left here, unless the file was changed behind our back.
-        let Decoded::Commit(commit) = frame::decode(text, offset) else { continue };
-        if commit.last() <= after {
-            continue;
-        }
-        taken += line.len;
-        if taken > max_bytes && !commits.is_empty() {
-            break;
-        }
-        commits.push(commit);
-    }
-    Ok(commits)
 }
 
 /// `last`: the commit that was read before, which may be the same.

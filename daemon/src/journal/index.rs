@@ -72,10 +72,22 @@ impl Index {
         after.checked_sub(1).map_or(0, |i| self.points[i].1)
     }
 
-    /// The bad lines that begin at or after `offset`'s line. A copy: readers keep no lock.
-    pub(super) fn bad_from(&self, offset: u64) -> Vec<BadLine> {
-        let from = self.bad.partition_point(|line| line.offset + line.len <= offset);
-        self.bad[from..].to_vec()
+    /// How many points begin before `seq`.
+    pub(super) fn points_before(&self, seq: Seq) -> usize {
+        self.points.partition_point(|(first, _)| *first < seq)
+    }
+
+    /// Where the lines from a point on begin, and where those of the next one do. Empty for a point that there is not.
+    pub(super) fn segment(&self, point: usize) -> (u64, u64) {
+        let offset = |point: usize| self.points.get(point).map_or(self.len, |(_, offset)| *offset);
+        (offset(point), offset(point + 1))
+    }
+
+    /// The bad lines in `from..to`, which are borders of lines. A copy: readers keep no lock.
+    pub(super) fn bad_between(&self, from: u64, to: u64) -> Vec<BadLine> {
+        let first = self.bad.partition_point(|line| line.offset < from);
+        let count = self.bad[first..].partition_point(|line| line.offset < to);
+        self.bad[first..first + count].to_vec()
     }
 }
 

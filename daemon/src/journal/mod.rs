@@ -18,6 +18,7 @@ mod handle;
 mod index;
 mod lines;
 mod mark;
+mod pages;
 mod scan;
 mod service;
 mod storage;

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::blobs::Blobs;
 use super::file::JournalFile;
 use super::folder::{self, Beginning, Ends};
-use super::handle::Journal;
+use super::handle::{Journal, JournalReader};
 use super::index::Index;
 use super::storage::{Disk, Layer};
 use super::{AppendError, Appended, Commit, Damage, Durability, JournalError, Mark, Opened};
@@ -176,6 +176,35 @@ impl JournalService {
         })
         .await??;
         Ok((self.journal(&dir, file), damage, state))
+    }
+
+    /// A reader of a journal that nobody has open, which leaves everything as it is: no line is put aside or cut, nothing
+    /// is synced. `known` is a mark from an earlier look; where it does not fit any more, `begin` says after which one to
+    /// read, as in [`JournalService::open_from`].
+    ///
+    /// # Errors
+    /// `Missing`, or the reason why it cannot be read.
+    pub async fn look<B>(
+        &self,
+        dir: impl Into<PathBuf>,
+        known: Option<Mark>,
+        begin: B,
+    ) -> Result<JournalReader, JournalError>
+    where
+        B: FnOnce(Beginning<'_>) -> Option<Mark> + Send + 'static,
+    {
+        let dir = dir.into();
+        let layer = Arc::clone(&self.layer);
+        let file = blocking(move || {
+            let opening = folder::Opening::to_look(layer.as_ref(), &dir)?;
+            let mark = known.filter(|mark| opening.fits(mark)).or_else(|| {
+                let kept = folder::kept_beside(&dir, MAX_KEPT);
+                begin(Beginning { kept, opening: &opening })
+            });
+            folder::look(opening, mark.map_or_else(Index::new, |mark| mark.index))
+        })
+        .await??;
+        Ok(JournalReader::new(file))
     }
 
     /// Keeps something beside a journal that can be made again from it. A crash may lose it, or leave the one before.

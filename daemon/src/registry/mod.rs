@@ -3,6 +3,7 @@
 
 mod entry;
 mod feed;
+mod history;
 mod list;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -44,6 +45,7 @@ pub struct Registry {
     /// Rows and pending approvals of the sessions in memory.
     rows: Mutex<HashMap<SessionId, (Row, Vec<Approval>)>>,
     feed: Arc<DaemonFeed>,
+    looked: history::Looked,
     tracker: TaskTracker,
     stopping: AtomicBool,
     /// Cancelled once [`Registry::resume_active`] is through: before that the rows do not tell who waits.
@@ -68,6 +70,7 @@ impl Registry {
             entries: DashMap::new(),
             rows: Mutex::default(),
             feed: Arc::default(),
+            looked: history::Looked::default(),
             tracker: TaskTracker::new(),
             stopping: AtomicBool::new(false),
             resumed: CancellationToken::new(),
@@ -385,6 +388,7 @@ impl Watcher for Registry {
 
     fn deleted(&self, id: SessionId) {
         self.unloaded(id);
+        self.looked.forget(id);
         self.feed.deleted(id);
     }
 }

@@ -162,6 +162,10 @@ fn sessions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
         let answer = ask(&daemon, params.session_id, |reply| Command::Delete { reply });
         async move { answer.await.map(|()| Empty {}) }
     })?;
+    method::<method::SessionHistory, _, _, _>(m, |params, daemon, _| async move {
+        subscribe::known_types(params.types.as_deref())?;
+        daemon.registry.history(params).await.map_err(wire)
+    })?;
     method::<method::TurnWait, _, _, _>(m, |params, daemon, _| {
         ask(&daemon, params.session_id, move |reply| Command::WaitTurn { turn: params.turn_id, reply })
     })?;

@@ -18,7 +18,7 @@ use crate::registry::DaemonFeed;
 use crate::session::SessionError;
 use crate::session::command::Snapshot;
 use crate::session::feed::{Feed, Position, WireEvent};
-use crate::session::history::events_after;
+use crate::session::history::{Past, Wanted, forward};
 
 pub(super) fn register(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
     super::subscription(m, |params, pending, daemon, _| subscribe(daemon, params, pending))
@@ -29,11 +29,8 @@ async fn subscribe(daemon: Arc<Daemon>, params: SubscribeParams, pending: Pendin
         pending.reject(wire(SessionError::Unsupported { field: "tree" })).await;
         return;
     }
-    if let Some(types) = &params.types
-        && let Some(unknown) = types.iter().find(|name| !EventBody::TYPE_NAMES.contains(&name.as_str()))
-    {
-        let message = format!("there is no event type {unknown:?}");
-        pending.reject(error_with(ErrorCode::InvalidInput, message, "field", "types")).await;
+    if let Err(error) = known_types(params.types.as_deref()) {
+        pending.reject(error).await;
         return;
     }
     let Some(session) = params.session_id else {
@@ -57,6 +54,21 @@ async fn subscribe(daemon: Arc<Daemon>, params: SubscribeParams, pending: Pendin
         Subscription { session, sink, types: params.types, daemon, feed: Arc::clone(&snapshot.feed) };
     // An error means that the client has gone, or that the journal cannot be read; both end it.
     let _ = subscription.run(*snapshot, params.after_seq, position, watch).await;
+}
+
+/// Whether there are such events. A misspelt type would look like silence.
+///
+/// # Errors
+/// Which one there is not.
+pub(super) fn known_types(types: Option<&[String]>) -> Result<(), ErrorObjectOwned> {
+    let known = |name: &&String| EventBody::TYPE_NAMES.contains(&name.as_str());
+    match types.unwrap_or_default().iter().find(|name| !known(name)) {
+        None => Ok(()),
+        Some(unknown) => {
+            let message = format!("there is no event type {unknown:?}");
+            Err(error_with(ErrorCode::InvalidInput, message, "field", "types"))
+        }
+    }
 }
 
 async fn snapshot(
@@ -135,21 +147,22 @@ impl Subscription {
     }
 
     /// Sends what the journal holds after `after`, up to the snapshot's head.
-    async fn history(&self, snapshot: &Snapshot, mut after: Seq) -> Result<(), Over> {
-        while after < snapshot.head {
-            let (events, read) =
-                events_after(self.session, &snapshot.reader, &snapshot.blobs, after).await.map_err(|error| {
-                    tracing::warn!(session = %self.session, %error, "a subscription ends: its journal cannot be read");
-                    Over
-                })?;
-            if read <= after {
-                return Ok(());
+    async fn history(&self, snapshot: &Snapshot, after: Seq) -> Result<(), Over> {
+        let (reader, blobs) = (snapshot.reader.clone(), snapshot.blobs.clone());
+        let past = Past { session: self.session, reader, blobs };
+        let before = Seq(snapshot.head.0 + 1);
+        let mut wanted = Wanted { after, before, types: self.types.clone(), limit: usize::MAX };
+        loop {
+            let page = forward(&past, &wanted).await.map_err(|error| {
+                tracing::warn!(session = %self.session, %error, "a subscription ends: its journal cannot be read");
+                Over
+            })?;
+            self.send_wanted(&page.events).await?;
+            match page.next {
+                Some(next) => wanted.after = next,
+                None => return Ok(()),
             }
-            let until = events.partition_point(|event| event.seq <= snapshot.head);
-            self.send_wanted(&events[..until]).await?;
-            after = read;
         }
-        Ok(())
     }
 
     async fn send_wanted(&self, events: &[WireEvent]) -> Result<(), Over> {

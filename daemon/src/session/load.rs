@@ -10,7 +10,7 @@ use super::error::SessionError;
 use super::record::{Parsed, Record};
 use super::state::SessionState;
 use crate::ids::SessionId;
-use crate::journal::{Beginning, Commit, Damage, Journal, JournalService};
+use crate::journal::{Beginning, Commit, Damage, Journal, JournalReader, JournalService, Mark};
 
 pub struct Loaded {
     pub state: SessionState,
@@ -65,6 +65,22 @@ pub(super) async fn load_from(
     // Numbers that the file has and the fold could not use still count: the next record comes after them.
     state.head = crate::ids::Seq(journal.next_seq().0 - 1);
     Ok(Loaded { state, journal, kept: fold.kept, notices: notices(&damage) })
+}
+
+/// A reader of the journal of a session that is not in memory. The session stays out of it: nothing is folded, closed or
+/// taken up again. `known` is how far an earlier look came.
+///
+/// # Errors
+/// There is no such session, or its journal cannot be read.
+pub async fn look(deps: &Deps, id: SessionId, known: Option<Mark>) -> Result<JournalReader, SessionError> {
+    let dir = deps.paths.session_dir(id);
+    let begin = |beginning: Beginning<'_>| super::checkpoint::begin(&beginning).map(|(mark, ..)| mark);
+    let reader = deps.journals.look(&dir, known, begin).await.map_err(|error| match error {
+        crate::journal::JournalError::Missing { .. } => SessionError::NotFound("session"),
+        error => storage(format!("{:#}", anyhow::Error::new(error))),
+    })?;
+    // The daemon died before the first commit: nobody was ever told of this session.
+    if reader.head() == crate::ids::Seq(0) { Err(SessionError::NotFound("session")) } else { Ok(reader) }
 }
 
 /// A journal's commits on their way into a state.

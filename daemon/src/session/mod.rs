@@ -38,7 +38,7 @@ pub use actor::{Ended, Loading, Session, Watcher, deleted_event, guarded};
 pub use checkpoint::Kept;
 pub use error::SessionError;
 pub use fork::{Forking, fork};
-pub use load::{Loaded, load};
+pub use load::{Loaded, load, look};
 
 /// Bytes that may be read through, written out or hashed on a thread of the runtime.
 const LIGHT: usize = 256 * 1024;

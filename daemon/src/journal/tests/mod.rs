@@ -5,6 +5,7 @@ mod damage;
 mod failures;
 mod folders;
 mod marks;
+mod pages;
 mod reading;
 
 use std::path::{Path, PathBuf};

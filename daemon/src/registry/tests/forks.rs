@@ -4,6 +4,7 @@ use agentd_protocol::Seq;
 use agentd_protocol::session::{Activity, ForkParams, ForkResult};
 use agentd_protocol::turn::Outcome;
 
+use super::history::subscribed;
 use super::plans::{PLAN, plan_file, presented};
 use super::*;
 use crate::journal::faults::Op;
@@ -19,13 +20,6 @@ async fn fork(home: &Home, params: &ForkParams) -> Result<ForkResult, SessionErr
 /// The messages of the newest request to the model.
 async fn asked_last(home: &Home) -> Vec<Value> {
     home.requests().await.pop().unwrap()["messages"].as_array().unwrap().clone()
-}
-
-async fn events(home: &Home, id: SessionId) -> Vec<Value> {
-    let snapshot = home.registry.snapshot(id).await.unwrap();
-    let (events, _) =
-        crate::session::history::events_after(id, &snapshot.reader, &snapshot.blobs, Seq(0)).await.unwrap();
-    events.iter().map(|event| serde_json::from_str(&event.json).unwrap()).collect()
 }
 
 async fn delete(home: &Home, id: SessionId) {
@@ -64,7 +58,7 @@ async fn a_fork_goes_on_from_the_same_conversation_and_the_source_does_not_notic
     assert_eq!(of_fork, asked_last(&home).await);
 
     // The past is in both, the rest apart.
-    let (ours, theirs) = (events(&home, other).await, events(&home, id).await);
+    let (ours, theirs) = (subscribed(&home, other).await, subscribed(&home, id).await);
     let common = ours.iter().position(|event| event["type"] == "sessionForked").unwrap();
     assert_eq!(ours[common]["from"], json!(id));
     for (ours, theirs) in ours[1..common].iter().zip(&theirs[1..]) {

@@ -3,6 +3,7 @@
 mod checkpoints;
 mod durability;
 mod forks;
+mod history;
 mod live;
 mod plan_file;
 mod plans;
