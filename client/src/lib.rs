@@ -23,6 +23,7 @@
 pub mod client;
 pub mod connect;
 pub mod events;
+pub mod history;
 pub mod place;
 mod position;
 pub mod start;
@@ -31,6 +32,7 @@ mod transport;
 pub use client::{CallError, Client};
 pub use connect::{ConnectError, ConnectOptions, connect};
 pub use events::{EventStream, Received, StreamItem};
+pub use history::HistoryPage;
 pub use start::{StartError, StartOptions, Startup, connect_or_start};
 
 #[cfg(test)]

@@ -410,15 +410,19 @@ fn attached(activity: &'static str, approvals: Value) -> Vec<(&'static str, Scri
         ("session/list", fixed(|| ok(json!({"sessions": [], "next": null})))),
         ("session/get", fixed(move || ok(json!({"state": state("plan", activity, approvals.clone())})))),
         (
-            "events/subscribe",
+            "session/history",
             fixed(move || {
-                ok(json!(null)).then(vec![
+                let events = [
                     event(2, &turn, json!({"type": "turnStarted"})),
                     message(3, &turn, "1", "All done."),
                     finished(4, &turn, "refused"),
-                    synced(state("plan", activity, waits.clone())),
-                ])
+                ];
+                ok(json!({"events": events, "head": 4, "more": false}))
             }),
+        ),
+        (
+            "events/subscribe",
+            fixed(move || ok(json!(null)).then(vec![synced(state("plan", activity, waits.clone()))])),
         ),
         ("approval/respond", fixed(|| ok(json!({"status": "accepted", "modeNow": "default"})))),
     ]
@@ -448,6 +452,66 @@ fn attach_asks_what_waits_and_leaves_with_0() {
     let (rest, code) = terminal.finish();
     assert_eq!(code, 0, "{rest}");
     assert!(rest.contains("approve deadbeef"), "{rest}");
+}
+
+#[test]
+fn attach_is_left_by_a_key_while_nothing_is_asked() {
+    for key in ["q", "\u{4}"] {
+        let fake = Fake::start(attached("idle", json!([])));
+        let mut terminal = fake.terminal(&["attach", SESSION], &[]);
+        terminal.expect("q or Ctrl-D leaves, which stops nothing");
+        terminal.expect("All done.");
+        terminal.expect("Idle. q or Ctrl-D leaves.");
+        // Neither other keys, nor a `q` within what was pasted or sent by another key.
+        for other in ["x", "quit\n", "\u{1b}[q"] {
+            terminal.type_text(other);
+        }
+        fake.send(event(9, &Value::Null, json!({"type": "titleChanged", "title": "t"})));
+        fake.send(json!({"type": "notice", "code": "c", "text": "still here", "sessionId": SESSION}));
+        terminal.expect("still here");
+        terminal.type_text(key);
+        let (rest, code) = terminal.finish();
+        assert_eq!(code, 0, "{rest}");
+        assert!(rest.contains("Left; nothing was stopped."), "{rest}");
+        assert_eq!(fake.calls("session/interrupt").len(), 0);
+    }
+}
+
+#[test]
+fn after_an_answer_the_key_leaves_again() {
+    let fake = Fake::start(attached("waiting", json!([plan_approval("# P")])));
+    let mut terminal = fake.terminal(&["attach", SESSION], &[]);
+    terminal.expect("then Enter: ");
+    terminal.wait_until_it_listens();
+    terminal.type_text("3\n");
+    terminal.expect("mode default");
+    terminal.wait_until_it_hears_keys();
+    terminal.type_text("q");
+    let (rest, code) = terminal.finish();
+    assert_eq!(code, 0, "{rest}");
+}
+
+#[test]
+fn a_late_joiner_sees_the_text_so_far_once_and_hears_when_it_is_withdrawn() {
+    let mut script = attached("running", json!([]));
+    script.retain(|(name, _)| *name != "events/subscribe");
+    let id = format!("{SESSION}:m:9");
+    let mut writing = state("plan", "running", json!([]));
+    writing["text"] = json!([{"messageId": id, "text": "Once upon"}]);
+    script.push(("events/subscribe", fixed(move || ok(json!(null)).then(vec![synced(writing.clone())]))));
+    let fake = Fake::start(script);
+    let mut terminal = fake.terminal(&["attach", SESSION], &[]);
+    terminal.expect("Once upon");
+    let delta = |offset: u64, text: &str| json!({"type": "messageDelta", "messageId": format!("{SESSION}:m:9"), "offset": offset, "text": text});
+    fake.send(delta(5, "upon a time"));
+    let between = terminal.expect(" a time");
+    assert!(!between.contains("upon"), "{between}");
+    let aborted =
+        json!({"type": "messageAborted", "messageId": format!("{SESSION}:m:9"), "reason": "overloaded"});
+    fake.send(event(9, &Value::Null, aborted));
+    terminal.expect("The text above is withdrawn: overloaded");
+    terminal.type_text("q");
+    assert_eq!(terminal.finish().1, 0);
 }
 
 #[test]

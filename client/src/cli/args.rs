@@ -48,6 +48,31 @@ pub(crate) enum Command {
         idle. Leaving never stops anything; Ctrl-C while a turn runs stops the turn first."
     )]
     Attach(AttachArgs),
+    /// Prints what was said and done, newest turns last
+    #[command(
+        after_long_help = "Turns are numbered from 1; show, diff and rewind take the same numbers.\n\nExamples:\n  \
+        agentctl log\n  agentctl log api-paging-otter -n 1\n  agentctl log --all --json > session.jsonl"
+    )]
+    Log(LogArgs),
+    /// Shows a session in a page, or one turn, call or message whole
+    #[command(
+        after_long_help = "THING is a turn (7, or '#7' in quotes), or the end of the id of a call or message, as log \
+        prints it.\n\nExamples:\n  agentctl show\n  agentctl show '#7'\n  agentctl show api-paging-otter 4be1d09a"
+    )]
+    Show(ShowArgs),
+    /// Prints events as they come, one line of JSON each
+    #[command(
+        after_long_help = "Without --after it begins now; --after 0 is the beginning. It goes on over a restart of the \
+        daemon.\n\nExamples:\n  agentctl events --after 0 --no-follow\n  agentctl events --all | jq .type"
+    )]
+    Events(EventsArgs),
+    /// Waits until a session is idle or needs you
+    #[command(
+        after_long_help = "The exit code says how it stands: that of its last turn once it is idle, 4 when it waits \
+        for an approval,\n124 when the time has passed; nothing is stopped then.\n\nExample:\n  \
+        agentctl send \"Fix the tests\" && agentctl wait --timeout 10m"
+    )]
+    Wait(WaitArgs),
     /// Lists sessions: what needs you, what works, what is idle
     Ls(LsArgs),
     /// Makes a session of its own from what this one was
@@ -183,6 +208,70 @@ pub(crate) struct AttachArgs {
     /// Shows all turns from the beginning
     #[arg(long)]
     pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// How many turns
+    #[arg(short = 'n', value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) turns: u64,
+    /// All turns from the beginning
+    #[arg(long, conflicts_with = "turns")]
+    pub(crate) all: bool,
+    /// Prints the events, one line of JSON each
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// A session [default: this folder's], and what of it
+    #[arg(num_args = 0..=2, value_names = ["ID", "THING"])]
+    pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// The daemon's feed: what happens in any session
+    #[arg(long, conflicts_with_all = ["id", "after", "no_follow"])]
+    pub(crate) all: bool,
+    /// Begins after the event of this number
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) after: Option<u64>,
+    /// Text too, while it is being written
+    #[arg(long)]
+    pub(crate) deltas: bool,
+    /// Ends with the newest event there is
+    #[arg(long, conflicts_with = "deltas")]
+    pub(crate) no_follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// Gives up after this long: 90s, 10m, 2h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// What to wait for
+    #[arg(long = "for", value_name = "WHAT", value_enum, default_value_t = WaitFor::Either)]
+    pub(crate) wanted: WaitFor,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaitFor {
+    /// Idle or waiting for you, whichever comes first
+    Either,
+    /// Nothing runs and nothing waits
+    Idle,
+    /// An approval waits for you
+    Waiting,
+    /// The turn that runs has ended
+    Turn,
 }
 
 #[derive(Debug, Args)]

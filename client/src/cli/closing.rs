@@ -45,6 +45,16 @@ pub(crate) fn held(n: usize, program: &str, handle: &str) -> Line {
 
 /// A turn that has ended. `held`: what it leaves waiting, from [`held`].
 pub(crate) fn finished(finished: &Finished, held: Option<Line>, names: Names<'_>) -> Vec<Line> {
+    let mut lines = past(finished, names);
+    lines.extend(held);
+    if names.stays {
+        lines.push(next(names, &[format!("send {} \"…\"", names.handle), "ls".to_owned()]));
+    }
+    lines
+}
+
+/// A turn that had ended before anybody looked.
+pub(crate) fn past(finished: &Finished, names: Names<'_>) -> Vec<Line> {
     let mut lines = Vec::new();
     let error = finished.error.as_deref().map_or(String::new(), |error| format!(": {error}"));
     match finished.outcome {
@@ -73,10 +83,6 @@ pub(crate) fn finished(finished: &Finished, held: Option<Line>, names: Names<'_>
     lines.extend(summary(&finished.files, &usage, names.cwd));
     for note in &finished.verification {
         lines.push(Line::styled(Style::Dim, "Plan: ").plain(note));
-    }
-    lines.extend(held);
-    if names.stays {
-        lines.push(next(names, &[format!("send {} \"…\"", names.handle), "ls".to_owned()]));
     }
     lines
 }

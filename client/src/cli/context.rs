@@ -85,6 +85,15 @@ impl Context {
         Ok((client, startup))
     }
 
+    /// The connection is lost: a daemon that fell is started again, one that left is waited for. The stream finds the new
+    /// one by itself.
+    pub(crate) fn bring_back(&self, it_left: bool) {
+        if !it_left {
+            let context = self.clone();
+            tokio::spawn(async move { context.start().await });
+        }
+    }
+
     pub(crate) fn home(&self) -> Option<&Path> {
         self.home.as_deref()
     }

@@ -74,7 +74,7 @@ impl Exit {
             Exit::Deviations => "the verifier found deviations from the plan (not built yet)",
             Exit::Limit => "a limit was reached",
             Exit::NoDaemon => "no daemon, or one of another version",
-            Exit::Timeout => "--timeout passed and the turn was stopped",
+            Exit::Timeout => "--timeout passed; run has stopped its turn",
             Exit::Interrupted => "interrupted",
         }
     }

@@ -17,7 +17,7 @@ use agentd_protocol::{ApprovalId, CallId, MessageId, Mode, Seq, TurnId};
 
 use calls::Calls;
 use tell::note;
-pub(crate) use tell::{settled, who};
+pub(crate) use tell::{settled, told, who};
 
 use super::exit::Exit;
 use crate::render::line::{Changed, changed_file, short_path};
@@ -58,6 +58,8 @@ pub(crate) enum Output {
         line: Option<Line>,
     },
     Finished(Box<Finished>),
+    /// A turn of the history ended.
+    Past(Box<Finished>),
     /// The session was deleted.
     Gone,
 }
@@ -101,7 +103,9 @@ pub(crate) struct Follow {
     phase: Phase,
     /// Outputs of the history's last turn so far.
     history: Vec<Output>,
-    earlier_turns: u32,
+    earlier_turns: u64,
+    /// Whether the prompt of the running turn was not shown yet: it was accepted before the first event here.
+    prompt_untold: bool,
     last_seq: Seq,
     activity: Activity,
     pre_mode: Option<Mode>,
@@ -132,6 +136,7 @@ impl Follow {
             phase: Phase::History,
             history: Vec::new(),
             earlier_turns: 0,
+            prompt_untold: false,
             last_seq: Seq(0),
             activity: Activity::Idle,
             pre_mode: None,
@@ -147,6 +152,11 @@ impl Follow {
             stopping: false,
             shutting_down: false,
         }
+    }
+
+    /// So many turns came before the first event that will be taken.
+    pub(crate) fn begins_after(&mut self, turns: u64) {
+        self.earlier_turns = turns;
     }
 
     /// Where leaving plan mode leads, while in plan mode.
@@ -230,7 +240,7 @@ impl Follow {
         }
         let outputs = self.reduce(event);
         // The last turn only: what came before it is counted, not shown.
-        if self.phase == Phase::History && !matches!(self.goal, Goal::Turn(_)) {
+        if self.phase == Phase::History && self.goal == Goal::Session {
             self.history.extend(outputs);
             return Vec::new();
         }
@@ -250,7 +260,7 @@ impl Follow {
             }
             EventBody::PromptWithdrawn { prompt_id } => self.withdrawn(prompt_id),
             EventBody::TurnStarted {} => self.turn_started(turn),
-            EventBody::TurnResumed {} => vec![note("The turn goes on after a restart.")],
+            EventBody::TurnResumed {} => vec![note(tell::RESUMED)],
             EventBody::TurnFinished { outcome, usage, denials, error } => {
                 self.finished(turn, outcome, usage, denials, error)
             }
@@ -360,7 +370,7 @@ impl Follow {
     fn withdrawn(&mut self, id: TurnId) -> Vec<Output> {
         self.prompts.remove(&id);
         if self.goal != Goal::Turn(id) {
-            return vec![note("A queued prompt was taken back.")];
+            return vec![note(tell::WITHDRAWN)];
         }
         vec![Output::Finished(Box::new(Finished {
             turn: Some(id),
@@ -379,17 +389,19 @@ impl Follow {
         self.verification.clear();
         self.stopping = false;
         if self.phase == Phase::History && self.goal == Goal::Session {
-            let another = self.history.iter().any(|output| matches!(output, Output::Finished(_)));
-            self.earlier_turns += u32::from(another);
+            let another = self.history.iter().any(|output| matches!(output, Output::Past(_)));
+            self.earlier_turns += u64::from(another);
             self.history.clear();
         }
         let prompt = turn.and_then(|turn| self.prompts.remove(&turn));
+        self.prompt_untold = false;
         match (self.goal, turn, prompt) {
             (Goal::Turn(own), Some(turn), _) if own == turn => Vec::new(),
-            (_, _, Some(prompt)) => {
-                prompt.lines().map(|text| Output::Line(Line::styled(Style::Bold, "> ").plain(text))).collect()
+            (_, _, Some(prompt)) => told_prompt(&prompt),
+            (_, _, None) => {
+                self.prompt_untold = true;
+                Vec::new()
             }
-            _ => Vec::new(),
         }
     }
 
@@ -409,18 +421,18 @@ impl Follow {
         // Said once is enough.
         let told = self.told.take();
         let error = error.filter(|error| told.is_none_or(|told| !error.contains(&told)));
-        outputs.extend([
-            Output::TextEnd,
-            Output::Finished(Box::new(Finished {
-                turn,
-                outcome,
-                error,
-                usage,
-                denials,
-                files: std::mem::take(&mut self.files),
-                verification: std::mem::take(&mut self.verification),
-            })),
-        ]);
+        let finished = Box::new(Finished {
+            turn,
+            outcome,
+            error,
+            usage,
+            denials,
+            files: std::mem::take(&mut self.files),
+            verification: std::mem::take(&mut self.verification),
+        });
+        let is_past = self.phase == Phase::History && !matches!(self.goal, Goal::Turn(_));
+        outputs.push(Output::TextEnd);
+        outputs.push(if is_past { Output::Past(finished) } else { Output::Finished(finished) });
         outputs
     }
 
@@ -440,7 +452,8 @@ impl Follow {
     fn message(&mut self, id: &MessageId, role: Role, text: Text, incomplete: bool) -> Vec<Output> {
         let shown = self.streams.remove(id).unwrap_or_default();
         if role != Role::Assistant {
-            return Vec::new();
+            let untold = role == Role::User && std::mem::take(&mut self.prompt_untold);
+            return if untold { told_prompt(text.preview()) } else { Vec::new() };
         }
         self.told = None;
         let whole = text.preview();
@@ -529,6 +542,10 @@ impl Follow {
     fn is_me(&self, by: &By) -> bool {
         by.pid == Some(self.pid)
     }
+}
+
+fn told_prompt(prompt: &str) -> Vec<Output> {
+    prompt.lines().map(|text| Output::Line(Line::styled(Style::Bold, "> ").plain(text))).collect()
 }
 
 #[cfg(test)]

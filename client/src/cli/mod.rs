@@ -14,6 +14,8 @@ mod editor;
 pub(crate) mod exit;
 mod follow;
 mod key;
+mod look;
+mod reader;
 mod resolve;
 mod run;
 mod screen;
@@ -42,6 +44,10 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Send(args) => run::send(&context, args).await,
         Command::Stop(args) => run::stop(&context, args).await,
         Command::Attach(args) => run::attach(&context, args).await,
+        Command::Log(args) => look::log::log(&context, args).await,
+        Command::Show(args) => look::show::show(&context, args).await,
+        Command::Events(args) => look::events::events(&context, args).await,
+        Command::Wait(args) => look::wait::wait(&context, args).await,
         Command::Ls(args) => sessions::ls(&context, args).await,
         Command::Fork(args) => sessions::fork(&context, args).await,
         Command::Rewind(args) => sessions::rewind(&context, args).await,

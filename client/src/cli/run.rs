@@ -19,6 +19,7 @@ use super::context::{self, Context};
 use super::demo;
 use super::exit::{Exit, Failure};
 use super::follow::Goal;
+use super::look::past::{FromStart, newest_turns};
 use super::resolve::Here;
 use super::screen::{self, Screen};
 use super::terminal::Terminal;
@@ -133,25 +134,34 @@ pub(crate) async fn attach(context: &Context, args: AttachArgs) -> Result<Exit, 
     if state.inbox_held && !state.inbox.is_empty() {
         screen.line(&held(state.inbox.len(), &context.program, &state.handle))?;
     }
+    let answerer = answerer(&screen);
     if screen.is_terminal() {
-        screen.line(&Line::styled(
-            Style::Dim,
-            "Ctrl-C stops a running turn, else it leaves; leaving stops nothing",
-        ))?;
+        let leaves = match answerer {
+            Answerer::Person(_) => "q or Ctrl-D leaves, which stops nothing · Ctrl-C stops a running turn",
+            Answerer::Auto(_) | Answerer::Nobody => {
+                "Ctrl-C stops a running turn, else it leaves; leaving stops nothing"
+            }
+        };
+        screen.line(&Line::styled(Style::Dim, leaves))?;
     }
+    // Before the signals are caught: until then Ctrl-C ends it at once.
+    let tail = if args.all { None } else { Some(newest_turns(&client, &state, 1).await?) };
     let target = Target {
         session: session_id,
-        handle: state.handle,
-        cwd: state.cwd,
+        handle: state.handle.clone(),
+        cwd: state.cwd.clone(),
         goal: if args.all { Goal::WholeSession } else { Goal::Session },
         until: if screen.is_terminal() { Until::Left } else { Until::Idle },
-        after: Seq(0),
+        after: state.seq,
         timeout: None,
         stays: true,
         is_demo: state.model.provider == demo::PROVIDER,
     };
-    let answerer = answerer(&screen);
-    Watch::begin(&client, context, target, screen, answerer).await?.run().await
+    let watch = Watch::begin(&client, context, target, screen, answerer).await?;
+    match tail {
+        None => watch.run_from_start(FromStart::until(&client, &state)).await,
+        Some(tail) => watch.run_after(tail).await,
+    }
 }
 
 /// `agentctl send`.

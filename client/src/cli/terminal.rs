@@ -6,11 +6,14 @@ use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::termios::{LocalModes, OptionalActions, QueueSelector, Termios};
+use rustix::termios::{LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios};
 use tokio::io::unix::AsyncFd;
 
 /// The kernel hands over at most this much of one line.
 const LINE_MAX: usize = 4096;
+
+/// Ctrl-D, as a key.
+const END_OF_INPUT: u8 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Echo {
@@ -32,6 +35,8 @@ pub(crate) struct Terminal {
     fd: AsyncFd<OwnedFd>,
     found: Termios,
     echo: Echo,
+    /// Whether keys arrive as they are typed, unseen, and not as lines.
+    keys: bool,
     /// The part of a line that was handed over before its end was typed.
     partial: Vec<u8>,
 }
@@ -53,7 +58,7 @@ impl Terminal {
             never does, and unsafe code is denied here"
         )]
         let fd = AsyncFd::new(fd).ok()?;
-        let mut terminal = Self { fd, found, echo: Echo::Off, partial: Vec::new() };
+        let mut terminal = Self { fd, found, echo: Echo::Off, keys: false, partial: Vec::new() };
         terminal.set_echo(Echo::Off);
         Some(terminal)
     }
@@ -61,6 +66,7 @@ impl Terminal {
     /// Whether what is typed shows. Lines are still edited and signals still made by the terminal itself.
     pub(crate) fn set_echo(&mut self, echo: Echo) {
         self.echo = echo;
+        self.keys = false;
         let mut settings = self.found.clone();
         settings.local_modes |= LocalModes::ICANON | LocalModes::ISIG;
         match echo {
@@ -72,7 +78,43 @@ impl Terminal {
 
     /// Applies the settings once more: a shell puts its own back while a job is stopped.
     pub(crate) fn reapply(&mut self) {
-        self.set_echo(self.echo);
+        if self.keys { self.take_keys() } else { self.set_echo(self.echo) }
+    }
+
+    /// From now on keys arrive one by one, unseen; Ctrl-C and Ctrl-Z stay the terminal's. Until [`Terminal::set_echo`].
+    pub(crate) fn take_keys(&mut self) {
+        self.keys = true;
+        self.partial.clear();
+        let mut settings = self.found.clone();
+        settings.local_modes |= LocalModes::ISIG;
+        settings.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        settings.special_codes[SpecialCodeIndex::VMIN] = 1;
+        settings.special_codes[SpecialCodeIndex::VTIME] = 0;
+        self.set(&settings);
+    }
+
+    /// Waits for the key that leaves: `q` or Ctrl-D, typed alone. What comes in one piece with more was pasted, or is
+    /// another key's sequence. Cancel-safe.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub(crate) async fn leave_key(&mut self) -> io::Result<()> {
+        loop {
+            let mut buffer = [0; LINE_MAX];
+            let read = self.read_some(&mut buffer).await?;
+            if matches!(buffer.get(..read), Some([] | [b'q' | b'Q' | END_OF_INPUT])) {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let mut ready = self.fd.readable().await?;
+            if let Ok(read) = ready.try_io(|fd| Ok(rustix::io::read(fd.as_fd(), &mut *buffer)?)) {
+                return read;
+            }
+        }
     }
 
     /// Throws away everything typed so far.
@@ -99,11 +141,9 @@ impl Terminal {
     /// The terminal is gone.
     pub(crate) async fn read(&mut self) -> io::Result<Typed> {
         loop {
-            let mut ready = self.fd.readable().await?;
             let mut buffer = [0; LINE_MAX];
-            let read = ready.try_io(|fd| Ok(rustix::io::read(fd.as_fd(), &mut buffer)?));
-            let Ok(read) = read else { continue };
-            let bytes = buffer.get(..read?).unwrap_or_default();
+            let read = self.read_some(&mut buffer).await?;
+            let bytes = buffer.get(..read).unwrap_or_default();
             if bytes.is_empty() {
                 self.partial.clear();
                 return Ok(Typed::End);

@@ -7,7 +7,7 @@ mod silence;
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use agentd_client::{CallError, Client, EventStream, StreamItem};
+use agentd_client::{CallError, Client, EventStream, Received, StreamItem};
 use agentd_protocol::approval::Approval;
 use agentd_protocol::event::{EventBody, SubscribeParams, Text};
 use agentd_protocol::session::{Activity, InterruptParams, SessionParams};
@@ -22,6 +22,7 @@ use super::closing::{self, Leaving, Names};
 use super::context::Context;
 use super::exit::{Exit, Failure};
 use super::follow::{Finished, Follow, Goal, OnInterrupt, Output};
+use super::look::past::{FromStart, Tail};
 use super::screen::Screen;
 use super::signals::{Caught, Signals};
 use super::terminal::{Terminal, Typed};
@@ -81,6 +82,8 @@ pub(crate) enum End {
 enum Wake {
     Item(Result<Option<StreamItem>, CallError>),
     Typed(std::io::Result<Typed>),
+    /// The key that leaves, or the end of the terminal.
+    LeaveKey,
     Signal(Caught),
     Listening,
     Deadline,
@@ -102,11 +105,15 @@ pub(crate) struct Watch {
     /// Approvals whose end was already told.
     told: HashSet<ApprovalId>,
     last: Option<Box<Finished>>,
+    /// A turn of the history whose end is not said yet.
+    past: Option<Box<Finished>>,
     deadline: Option<Instant>,
     timed_out: bool,
     busy: Option<Busy>,
     /// Outputs so far.
     heard: u64,
+    /// Whether it was said once that nothing runs.
+    said_idle: bool,
 }
 
 impl Watch {
@@ -126,6 +133,10 @@ impl Watch {
             tree: false,
         };
         let stream = client.subscribe(params).await?;
+        let mut answerer = answerer;
+        if let (Until::Left, Answerer::Person(terminal)) = (target.until, &mut answerer) {
+            terminal.take_keys();
+        }
         Ok(Self {
             client: client.clone(),
             context: context.clone(),
@@ -140,10 +151,58 @@ impl Watch {
             shown: None,
             told: HashSet::new(),
             last: None,
+            past: None,
             timed_out: false,
             busy: None,
             heard: 0,
+            said_idle: false,
         })
+    }
+
+    /// Shows the newest turn, then follows.
+    pub(crate) async fn run_after(mut self, tail: Tail) -> Result<Exit, Failure> {
+        self.follow.begins_after(tail.earlier);
+        match self.recall(tail.events).await {
+            Err(failure) if failure.reader_gone => self.reader_gone().await,
+            Err(failure) => Err(failure),
+            Ok(()) => self.run().await,
+        }
+    }
+
+    async fn recall(&mut self, events: Vec<Received>) -> Result<(), Failure> {
+        for received in events {
+            for output in self.follow.on_event(received.event) {
+                self.output(output).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the whole past page by page, then follows.
+    pub(crate) async fn run_from_start(mut self, mut pages: FromStart<'_>) -> Result<Exit, Failure> {
+        loop {
+            let page = tokio::select! {
+                biased;
+                caught = self.signals.next() => match caught {
+                    Caught::Interrupt | Caught::Leave => {
+                        let exit = self.follow.detached();
+                        return self.close(End::Left(exit), None);
+                    }
+                    Caught::Resized => {
+                        self.screen.resized();
+                        continue;
+                    }
+                    Caught::Continued => continue,
+                },
+                page = pages.next() => page?,
+            };
+            let Some(page) = page else { break };
+            match self.recall(page).await {
+                Err(failure) if failure.reader_gone => return self.reader_gone().await,
+                recalled => recalled?,
+            }
+        }
+        self.run().await
     }
 
     /// Follows to the end and says how it ended.
@@ -196,9 +255,15 @@ impl Watch {
     async fn next(&mut self) -> Wake {
         let deaf_until = self.shown.as_ref().and_then(|shown| shown.deaf_until);
         let listening = self.shown.is_some() && deaf_until.is_none();
+        let takes_keys = self.shown.is_none() && self.target.until == Until::Left;
         let typed = async {
             match &mut self.answerer {
-                Answerer::Person(terminal) if listening => terminal.read().await,
+                Answerer::Person(terminal) if listening => Wake::Typed(terminal.read().await),
+                Answerer::Person(terminal) if takes_keys => {
+                    // A terminal that is gone is left as well.
+                    let _ = terminal.leave_key().await;
+                    Wake::LeaveKey
+                }
                 _ => std::future::pending().await,
             }
         };
@@ -207,7 +272,7 @@ impl Watch {
             biased;
             signal = self.signals.next() => Wake::Signal(signal),
             () = at(deaf_until) => Wake::Listening,
-            typed = typed => Wake::Typed(typed),
+            typed = typed => typed,
             () = at(self.deadline) => Wake::Deadline,
             () = at(self.busy.map(Busy::next_tick)) => Wake::Tick,
             item = self.stream.next() => Wake::Item(item),
@@ -230,6 +295,7 @@ impl Watch {
             Wake::Typed(Ok(Typed::End)) => self.input(Input::End).await,
             // The terminal is gone; the session is not.
             Wake::Typed(Err(_)) => Ok(Some(End::Left(self.follow.detached()))),
+            Wake::LeaveKey => Ok(Some(End::Left(self.follow.detached()))),
             Wake::Deadline => self.deadline_passed().await,
             Wake::Tick => {
                 self.tick()?;
@@ -245,14 +311,12 @@ impl Watch {
                 if self.follow.is_shutting_down() {
                     self.say(Line::styled(Style::Dim, "agentd has left; waiting for it …"))?;
                 } else {
-                    // It did not leave, it fell. The stream finds the new one by itself.
                     self.say(Line::styled(
                         Style::Warn,
                         "The connection to agentd is lost; bringing it back …",
                     ))?;
-                    let context = self.context.clone();
-                    tokio::spawn(async move { context.start().await });
                 }
+                self.context.bring_back(self.follow.is_shutting_down());
             }
             Some(StreamItem::Reconnected) => {
                 self.follow.reconnected();
@@ -268,8 +332,19 @@ impl Watch {
                         return Ok(Some(end));
                     }
                 }
-                if synced && self.target.until == Until::Idle && self.follow.is_idle() {
-                    return Ok(Some(self.last.take().map_or(End::Left(Exit::Finished), End::Turn)));
+                if synced && self.follow.is_idle() {
+                    match self.target.until {
+                        Until::Idle => {
+                            return Ok(Some(
+                                self.last
+                                    .take()
+                                    .or(self.past.take())
+                                    .map_or(End::Left(Exit::Finished), End::Turn),
+                            ));
+                        }
+                        Until::Left if !std::mem::replace(&mut self.said_idle, true) => self.say_idle()?,
+                        Until::Left | Until::Turn(_) => {}
+                    }
                 }
                 return self.ask_next().await;
             }
@@ -290,14 +365,35 @@ impl Watch {
                 self.screen.text_end()?;
                 self.prompt_again()?;
             }
-            Output::Message(text) => self.message(text).await?,
+            Output::Message(text) => {
+                self.say_past()?;
+                self.message(text).await?;
+            }
             Output::Ask(approval) => self.queue.push_back(*approval),
             Output::Changed(approval) => self.changed(*approval)?,
             Output::Settled { id, line } => self.settled(&id, line)?,
-            Output::Finished(finished) => return self.turn_finished(finished).await,
+            Output::Past(finished) => {
+                self.say_past()?;
+                self.past = Some(finished);
+                // Elsewhere its message may be the final text: only what follows can tell.
+                if self.screen.is_terminal() {
+                    self.say_past()?;
+                }
+            }
+            Output::Finished(finished) => {
+                self.say_past()?;
+                return self.turn_finished(finished).await;
+            }
             Output::Gone => return Ok(Some(End::Gone)),
         }
         Ok(None)
+    }
+
+    /// Says how the newest turn of the history ended, if that was not said.
+    fn say_past(&mut self) -> Result<(), Failure> {
+        let Some(past) = self.past.take() else { return Ok(()) };
+        let lines = closing::past(&past, self.names());
+        Ok(self.screen.lines(&lines)?)
     }
 
     async fn message(&mut self, text: Text) -> Result<(), Failure> {
@@ -325,7 +421,7 @@ impl Watch {
                 let held = self.held(&finished).await;
                 let lines = closing::finished(&finished, held, self.names());
                 self.screen.lines(&lines)?;
-                self.say(Line::styled(Style::Dim, "Idle. Ctrl-C leaves."))?;
+                self.say_idle()?;
             }
         }
         Ok(None)
@@ -340,6 +436,14 @@ impl Watch {
         let inbox = self.client.call::<method::SessionInbox>(params).await.ok()?;
         let is_held = inbox.held && !inbox.inbox.is_empty();
         is_held.then(|| closing::held(inbox.inbox.len(), &self.context.program, &self.target.handle))
+    }
+
+    fn say_idle(&mut self) -> Result<(), Failure> {
+        let leaves = match self.answerer {
+            Answerer::Person(_) => "Idle. q or Ctrl-D leaves.",
+            Answerer::Auto(_) | Answerer::Nobody => "Idle. Ctrl-C leaves.",
+        };
+        self.say(Line::styled(Style::Dim, leaves))
     }
 
     fn names(&self) -> Names<'_> {

@@ -279,6 +279,14 @@ impl Pty {
         }
     }
 
+    /// Waits until keys are taken one by one.
+    pub(crate) fn wait_until_it_hears_keys(&mut self) {
+        let modes = |end: &OwnedFd| rustix::termios::tcgetattr(end).unwrap().local_modes;
+        while modes(&self.master).contains(LocalModes::ICANON) {
+            thread::yield_now();
+        }
+    }
+
     pub(crate) fn echoes(&self) -> bool {
         rustix::termios::tcgetattr(&self.master).unwrap().local_modes.contains(LocalModes::ECHO)
     }

@@ -6,7 +6,7 @@ use agentd_protocol::event::Resolution;
 use agentd_protocol::session::{Activity, State};
 
 use super::tell::{self, note};
-use super::{Follow, Output, Phase};
+use super::{Follow, Goal, Output, Phase};
 use crate::render::Line;
 
 impl Follow {
@@ -52,10 +52,10 @@ impl Follow {
     pub(super) fn synced(&mut self, state: Option<State>) -> Vec<Output> {
         let mut outputs = Vec::new();
         if self.phase == Phase::History {
-            if self.earlier_turns > 0 {
+            if self.earlier_turns > 0 && self.goal == Goal::Session {
                 let turns = if self.earlier_turns == 1 { "turn is" } else { "turns are" };
                 outputs.push(note(&format!(
-                    "{} earlier {turns} not shown; agentctl attach --all shows them",
+                    "{} earlier {turns} not shown; agentctl log --all shows them",
                     self.earlier_turns
                 )));
             }

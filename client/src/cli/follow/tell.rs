@@ -8,6 +8,9 @@ use agentd_protocol::plan::PlanAuthor;
 use super::Output;
 use crate::render::{Line, Style};
 
+pub(super) const RESUMED: &str = "The turn goes on after a restart.";
+pub(super) const WITHDRAWN: &str = "A queued prompt was taken back.";
+
 /// A remark at the side.
 pub(super) fn note(text: &str) -> Output {
     Output::Line(Line::styled(Style::Dim, text))
@@ -58,6 +61,23 @@ pub(super) fn about_plan(body: &EventBody) -> Option<Output> {
         _ => return None,
     };
     Some(note(&text))
+}
+
+/// What happened at the side of a conversation, for looking back.
+pub(crate) fn told(body: &EventBody) -> Option<Line> {
+    let output = match body {
+        EventBody::ModeChanged { from, to, by } => mode_changed(*from, *to, by),
+        EventBody::PlanEntered { path, .. } => note(&format!("Plan mode: only {path} can be written.")),
+        EventBody::TitleChanged { title } => note(&format!("The session is called \"{title}\" now.")),
+        EventBody::TurnResumed {} => note(RESUMED),
+        EventBody::PromptWithdrawn { .. } => note(WITHDRAWN),
+        EventBody::MessageAborted { reason, .. } => note(&format!("The model gave no answer: {reason}")),
+        body => about_plan(body)?,
+    };
+    match output {
+        Output::Line(line) => Some(line),
+        _ => None,
+    }
 }
 
 /// A call that did not do what was asked: how, why, and the first line of what was said about it.

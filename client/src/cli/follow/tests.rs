@@ -180,6 +180,7 @@ fn text(outputs: &[Output]) -> String {
                 format!("[settled {}]\n", line.as_ref().map(Line::text).unwrap_or_default())
             }
             Output::Finished(finished) => format!("[{}]\n", finished.outcome.name()),
+            Output::Past(finished) => format!("[past {}]\n", finished.outcome.name()),
             Output::Gone => "[gone]\n".into(),
         });
     }
@@ -405,16 +406,45 @@ fn attach_shows_the_last_turn_and_counts_the_others() {
     let shown = text(&watch.synced(lines::state(Activity::Idle)));
     assert_eq!(
         shown,
-        "|2 earlier turns are not shown; agentctl attach --all shows them\n|> prompt 3\nanswer 3[message answer 3]\n[finished]\n"
+        "|2 earlier turns are not shown; agentctl log --all shows them\n|> prompt 3\nanswer 3[message answer 3]\n[past finished]\n"
     );
+}
+
+#[test]
+fn the_whole_history_is_shown_as_it_comes_and_kept_nowhere() {
     let mut watch = Watch::new(Goal::WholeSession);
     for n in 1..=2 {
         watch.prompt(n, &format!("prompt {n}"));
-        watch.start(n);
-        watch.finish(n);
+        assert_eq!(text(&watch.start(n)), format!("|> prompt {n}\n"));
+        assert_eq!(text(&watch.finish(n)), "[past finished]\n");
     }
+    assert_eq!(text(&watch.synced(lines::state(Activity::Idle))), "");
+}
+
+#[test]
+fn a_turn_whose_prompt_came_before_the_first_event_shows_it_all_the_same() {
+    let mut watch = Watch::new(Goal::Session);
+    watch.follow.begins_after(299);
+    watch.start(1);
+    for text in ["go on\nplease", "and faster"] {
+        watch.send(
+            Some(turn(1)),
+            EventBody::Message {
+                message_id: message_id("0"),
+                role: Role::User,
+                text: Text::Inline(text.into()),
+                thinking: None,
+                usage: None,
+                incomplete: false,
+            },
+        );
+    }
+    watch.finish(1);
     let shown = text(&watch.synced(lines::state(Activity::Idle)));
-    assert_eq!(shown, "|> prompt 1\n[finished]\n|> prompt 2\n[finished]\n");
+    assert_eq!(
+        shown,
+        "|299 earlier turns are not shown; agentctl log --all shows them\n|> go on\n|> please\n[past finished]\n"
+    );
 }
 
 #[test]

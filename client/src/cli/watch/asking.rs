@@ -10,7 +10,7 @@ use agentd_protocol::{ApprovalId, ErrorCode, Mode, method};
 use tempfile::NamedTempFile;
 use tokio::time::Instant;
 
-use super::{Answerer, End, Watch};
+use super::{Answerer, End, Until, Watch};
 use crate::cli::ask::{Action, Ask, Input};
 use crate::cli::editor;
 use crate::cli::exit::{Exit, Failure};
@@ -97,7 +97,10 @@ impl Watch {
     /// Nothing is asked any more.
     pub(super) fn hide(&mut self) -> Option<Shown> {
         if let Answerer::Person(terminal) = &mut self.answerer {
-            terminal.set_echo(Echo::Off);
+            match self.target.until {
+                Until::Left => terminal.take_keys(),
+                Until::Turn(_) | Until::Idle => terminal.set_echo(Echo::Off),
+            }
         }
         self.shown.take()
     }

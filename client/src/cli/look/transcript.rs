@@ -1,0 +1,211 @@
+//! Turns out of events: what was said, called, asked and changed, each thing once and with how it ended. Pure.
+
+use std::collections::VecDeque;
+
+use agentd_protocol::approval::{Approval, By, ChoiceId};
+use agentd_protocol::event::{Event, EventBody, Resolution, Role, Text, ToolStatus};
+use agentd_protocol::permission::Decision;
+use agentd_protocol::session::Origin;
+use agentd_protocol::turn::{Denial, Outcome, Usage};
+use agentd_protocol::{CallId, MessageId, Timestamp};
+use serde_json::Value;
+
+use crate::cli::follow::told;
+use crate::render::Line;
+use crate::render::line::Changed;
+
+/// One turn, or what came before the first one that is shown.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// Counted from 1 by the `turnStarted` events of the session. Absent: events that belong to no turn.
+    pub(crate) number: Option<u64>,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) origin: Option<Origin>,
+    pub(crate) ended: Option<Ended>,
+    pub(crate) entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) outcome: Outcome,
+    pub(crate) error: Option<String>,
+    pub(crate) usage: Usage,
+    pub(crate) denials: Vec<Denial>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// What a person, or whoever the turn's origin is, told the model.
+    Prompt(Text),
+    Answer(Answer),
+    Call(Box<Call>),
+    Asked(Box<Asked>),
+    /// A remark at the side.
+    Note(Line),
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) id: MessageId,
+    pub(crate) text: Text,
+    pub(crate) thinking: Option<Text>,
+    pub(crate) incomplete: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) id: CallId,
+    pub(crate) tool: String,
+    pub(crate) title: String,
+    pub(crate) input: Value,
+    pub(crate) decided: Vec<Decided>,
+    pub(crate) result: Option<CallResult>,
+    pub(crate) files: Vec<(String, Changed)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Decided {
+    pub(crate) decision: Decision,
+    pub(crate) reason: String,
+    pub(crate) rule: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct CallResult {
+    pub(crate) status: ToolStatus,
+    pub(crate) reason: Option<String>,
+    pub(crate) content: Text,
+    pub(crate) diff: Option<Text>,
+}
+
+/// A question to a person.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) approval: Approval,
+    pub(crate) settled: Option<Settled>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Settled {
+    pub(crate) resolution: Resolution,
+    pub(crate) choice: Option<ChoiceId>,
+    pub(crate) by: By,
+    pub(crate) feedback: Option<String>,
+}
+
+/// Takes events in order, gives turns.
+#[derive(Debug)]
+pub(crate) struct Transcript {
+    turns: VecDeque<Turn>,
+    /// Of the turn that begins next.
+    next_number: u64,
+}
+
+impl Transcript {
+    /// `earlier` turns came before the first event that will be taken.
+    pub(crate) fn after(earlier: u64) -> Self {
+        Self { turns: VecDeque::from([Turn::default()]), next_number: earlier + 1 }
+    }
+
+    /// Takes out the turns to which nothing more can be added.
+    pub(crate) fn take_complete(&mut self) -> Vec<Turn> {
+        let keep = self.turns.len().min(1);
+        self.turns.drain(..self.turns.len() - keep).collect()
+    }
+
+    /// Takes out the rest.
+    pub(crate) fn take_rest(mut self) -> Vec<Turn> {
+        self.turns.drain(..).collect()
+    }
+
+    fn turn(&mut self) -> &mut Turn {
+        if self.turns.is_empty() {
+            self.turns.push_back(Turn::default());
+        }
+        let last = self.turns.len() - 1;
+        &mut self.turns[last]
+    }
+
+    fn add(&mut self, entry: Entry) {
+        if self.turn().ended.is_some() {
+            // Between two turns.
+            self.turns.push_back(Turn::default());
+        }
+        self.turn().entries.push(entry);
+    }
+
+    fn call(&mut self, id: &CallId) -> Option<&mut Call> {
+        self.turn().entries.iter_mut().rev().find_map(|entry| match entry {
+            Entry::Call(call) if call.id == *id => Some(call.as_mut()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn take(&mut self, event: Event) {
+        let (at, origin) = (event.at, event.origin);
+        match event.body {
+            EventBody::TurnStarted {} => {
+                let number = Some(self.next_number);
+                self.next_number += 1;
+                self.turns.push_back(Turn { number, started: at, origin, ..Turn::default() });
+            }
+            EventBody::TurnFinished { outcome, usage, denials, error } => {
+                self.turn().ended = Some(Ended { outcome, error, usage, denials });
+            }
+            EventBody::Message { message_id, role, text, thinking, incomplete, .. } => match role {
+                Role::User => self.add(Entry::Prompt(text)),
+                Role::Assistant => {
+                    self.add(Entry::Answer(Answer { id: message_id, text, thinking, incomplete }));
+                }
+                Role::System => {}
+            },
+            EventBody::ToolCallStarted { call_id, tool, title, input, .. } => {
+                let (decided, files) = (Vec::new(), Vec::new());
+                let title = if title.trim().is_empty() { tool.clone() } else { title };
+                let call = Call { id: call_id, tool, title, input, decided, result: None, files };
+                self.add(Entry::Call(Box::new(call)));
+            }
+            EventBody::PermissionDecided { call_id, decision, reason, rule, .. } => {
+                if let Some(call) = self.call(&call_id) {
+                    call.decided.push(Decided { decision, reason, rule });
+                }
+            }
+            EventBody::ToolCallFinished { call_id, status, reason, content, diff } => {
+                if let Some(call) = self.call(&call_id) {
+                    call.result = Some(CallResult { status, reason, content, diff });
+                }
+            }
+            EventBody::FileChanged { path, after, added, removed, call_id, .. } => {
+                let changed = Changed { added: added.into(), removed: removed.into(), gone: after.is_none() };
+                if let Some(call) = self.call(&call_id) {
+                    call.files.push((path, changed));
+                }
+            }
+            EventBody::ApprovalRequested(approval) => {
+                self.add(Entry::Asked(Box::new(Asked { approval, settled: None })));
+            }
+            EventBody::ApprovalChanged(approval) => {
+                if let Some(asked) = self.asked(&approval.approval_id) {
+                    asked.approval = approval;
+                }
+            }
+            EventBody::ApprovalResolved { approval_id, resolution, choice, by, feedback } => {
+                if let Some(asked) = self.asked(&approval_id) {
+                    asked.settled = Some(Settled { resolution, choice, by, feedback });
+                }
+            }
+            body => {
+                if let Some(line) = told(&body) {
+                    self.add(Entry::Note(line));
+                }
+            }
+        }
+    }
+
+    fn asked(&mut self, id: &agentd_protocol::ApprovalId) -> Option<&mut Asked> {
+        self.turn().entries.iter_mut().rev().find_map(|entry| match entry {
+            Entry::Asked(asked) if asked.approval.approval_id == *id => Some(asked.as_mut()),
+            _ => None,
+        })
+    }
+}
