@@ -1,13 +1,14 @@
 //! Following a session: events in, lines out, until it ends or is left. The rules are in [`Follow`]; here they meet the
-//! connection, the terminal and the signals. `asking` is the half that puts approvals before a person.
+//! connection, the terminal and the signals. `asking` puts approvals before a person, `recall` shows what was before.
 
 mod asking;
+mod recall;
 mod silence;
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use agentd_client::{CallError, Client, EventStream, Received, StreamItem};
+use agentd_client::{CallError, Client, EventStream, StreamItem};
 use agentd_protocol::approval::Approval;
 use agentd_protocol::event::{EventBody, SubscribeParams, Text};
 use agentd_protocol::session::{Activity, InterruptParams, SessionParams};
@@ -22,7 +23,6 @@ use super::closing::{self, Leaving, Names};
 use super::context::Context;
 use super::exit::{Exit, Failure};
 use super::follow::{Finished, Follow, Goal, OnInterrupt, Output};
-use super::look::past::{FromStart, Tail};
 use super::screen::Screen;
 use super::signals::{Caught, Signals};
 use super::terminal::{Terminal, Typed};
@@ -74,6 +74,8 @@ pub(crate) struct Target {
 pub(crate) enum End {
     Turn(Box<Finished>),
     Left(Exit),
+    /// Everything about its end was said.
+    Told(Exit),
     Gone,
     /// Nobody reads the output any more.
     ReaderGone,
@@ -105,8 +107,7 @@ pub(crate) struct Watch {
     /// Approvals whose end was already told.
     told: HashSet<ApprovalId>,
     last: Option<Box<Finished>>,
-    /// A turn of the history whose end is not said yet.
-    past: Option<Box<Finished>>,
+    past: recall::Past,
     deadline: Option<Instant>,
     timed_out: bool,
     busy: Option<Busy>,
@@ -151,58 +152,12 @@ impl Watch {
             shown: None,
             told: HashSet::new(),
             last: None,
-            past: None,
+            past: recall::Past::default(),
             timed_out: false,
             busy: None,
             heard: 0,
             said_idle: false,
         })
-    }
-
-    /// Shows the newest turn, then follows.
-    pub(crate) async fn run_after(mut self, tail: Tail) -> Result<Exit, Failure> {
-        self.follow.begins_after(tail.earlier);
-        match self.recall(tail.events).await {
-            Err(failure) if failure.reader_gone => self.reader_gone().await,
-            Err(failure) => Err(failure),
-            Ok(()) => self.run().await,
-        }
-    }
-
-    async fn recall(&mut self, events: Vec<Received>) -> Result<(), Failure> {
-        for received in events {
-            for output in self.follow.on_event(received.event) {
-                self.output(output).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Shows the whole past page by page, then follows.
-    pub(crate) async fn run_from_start(mut self, mut pages: FromStart<'_>) -> Result<Exit, Failure> {
-        loop {
-            let page = tokio::select! {
-                biased;
-                caught = self.signals.next() => match caught {
-                    Caught::Interrupt | Caught::Leave => {
-                        let exit = self.follow.detached();
-                        return self.close(End::Left(exit), None);
-                    }
-                    Caught::Resized => {
-                        self.screen.resized();
-                        continue;
-                    }
-                    Caught::Continued => continue,
-                },
-                page = pages.next() => page?,
-            };
-            let Some(page) = page else { break };
-            match self.recall(page).await {
-                Err(failure) if failure.reader_gone => return self.reader_gone().await,
-                recalled => recalled?,
-            }
-        }
-        self.run().await
     }
 
     /// Follows to the end and says how it ended.
@@ -334,14 +289,7 @@ impl Watch {
                 }
                 if synced && self.follow.is_idle() {
                     match self.target.until {
-                        Until::Idle => {
-                            return Ok(Some(
-                                self.last
-                                    .take()
-                                    .or(self.past.take())
-                                    .map_or(End::Left(Exit::Finished), End::Turn),
-                            ));
-                        }
+                        Until::Idle => return Ok(Some(self.idle_at_once())),
                         Until::Left if !std::mem::replace(&mut self.said_idle, true) => self.say_idle()?,
                         Until::Left | Until::Turn(_) => {}
                     }
@@ -355,7 +303,10 @@ impl Watch {
     async fn output(&mut self, output: Output) -> Result<Option<End>, Failure> {
         self.heard += 1;
         match output {
-            Output::Line(line) => self.say(line)?,
+            Output::Line(line) => {
+                self.say_past()?;
+                self.say(line)?;
+            }
             Output::Text(text) => {
                 self.interrupt_prompt()?;
                 self.screen.text(&text)?;
@@ -372,14 +323,7 @@ impl Watch {
             Output::Ask(approval) => self.queue.push_back(*approval),
             Output::Changed(approval) => self.changed(*approval)?,
             Output::Settled { id, line } => self.settled(&id, line)?,
-            Output::Past(finished) => {
-                self.say_past()?;
-                self.past = Some(finished);
-                // Elsewhere its message may be the final text: only what follows can tell.
-                if self.screen.is_terminal() {
-                    self.say_past()?;
-                }
-            }
+            Output::Past(finished) => self.past_turn(finished)?,
             Output::Finished(finished) => {
                 self.say_past()?;
                 return self.turn_finished(finished).await;
@@ -387,13 +331,6 @@ impl Watch {
             Output::Gone => return Ok(Some(End::Gone)),
         }
         Ok(None)
-    }
-
-    /// Says how the newest turn of the history ended, if that was not said.
-    fn say_past(&mut self) -> Result<(), Failure> {
-        let Some(past) = self.past.take() else { return Ok(()) };
-        let lines = closing::past(&past, self.names());
-        Ok(self.screen.lines(&lines)?)
     }
 
     async fn message(&mut self, text: Text) -> Result<(), Failure> {
@@ -436,14 +373,6 @@ impl Watch {
         let inbox = self.client.call::<method::SessionInbox>(params).await.ok()?;
         let is_held = inbox.held && !inbox.inbox.is_empty();
         is_held.then(|| closing::held(inbox.inbox.len(), &self.context.program, &self.target.handle))
-    }
-
-    fn say_idle(&mut self) -> Result<(), Failure> {
-        let leaves = match self.answerer {
-            Answerer::Person(_) => "Idle. q or Ctrl-D leaves.",
-            Answerer::Auto(_) | Answerer::Nobody => "Idle. Ctrl-C leaves.",
-        };
-        self.say(Line::styled(Style::Dim, leaves))
     }
 
     fn names(&self) -> Names<'_> {
@@ -554,6 +483,7 @@ impl Watch {
                 self.screen.lines(&lines)?;
                 Ok(if self.timed_out { Exit::Timeout } else { exit })
             }
+            End::Told(exit) => Ok(exit),
             End::ReaderGone => Ok(self.follow.detached()),
             End::Gone => {
                 self.screen.line(&Line::styled(Style::Warn, "The session was deleted."))?;

@@ -6,6 +6,7 @@ mod bad_input;
 mod calls;
 mod clients;
 mod crash;
+mod look;
 mod order;
 mod plan_approval;
 mod plan_crash;

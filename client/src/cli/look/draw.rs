@@ -5,6 +5,7 @@ use agentd_protocol::approval::Approval;
 use agentd_protocol::event::{Text, ToolStatus};
 use agentd_protocol::session::Origin;
 use agentd_protocol::turn::Outcome;
+use serde_json::Value;
 
 use super::transcript::{Answer, Asked, Call, Ended, Entry, Turn};
 use crate::cli::follow::settled;
@@ -168,17 +169,17 @@ impl Page<'_> {
     }
 
     fn call_inside(&self, call: &Call, lines: &mut Vec<Line>) {
-        lines.push(Line::styled(Style::Dim, "  tool    ").plain(&call.tool));
-        lines.push(Line::styled(Style::Dim, "  id      ").plain(&call.id.to_string()));
+        lines.push(Line::styled(Style::Dim, "  tool  ").plain(&call.tool));
+        lines.push(Line::styled(Style::Dim, "  id    ").plain(&call.id.to_string()));
         for decided in &call.decided {
             let rule = decided.rule.as_ref().map_or(String::new(), |rule| format!(", by the rule {rule}"));
             lines.push(
-                Line::styled(Style::Dim, "  gate    ")
+                Line::styled(Style::Dim, "  gate  ")
                     .plain(&format!("{} ({}){rule}", decided.decision, decided.reason)),
             );
         }
-        let input = serde_json::to_string_pretty(&call.input).unwrap_or_default();
-        self.part("  input", &Text::Inline(input), Style::Code, lines);
+        lines.push(Line::styled(Style::Dim, "  input"));
+        self.input(&call.input, lines);
         let Some(result) = &call.result else { return };
         self.part("  output", &result.content, Style::Plain, lines);
         if let Some(diff) = &result.diff {
@@ -193,6 +194,27 @@ impl Page<'_> {
                 lines.extend(self.wrapped(Line::styled(style, &line), &Line::from("    ")));
             }
             self.rest(diff, lines);
+        }
+    }
+
+    /// Arguments by name, texts as texts.
+    fn input(&self, input: &Value, lines: &mut Vec<Line>) {
+        let Some(fields) = input.as_object() else {
+            let text = input.as_str().map_or_else(|| input.to_string(), str::to_owned);
+            return self.text(&Text::Inline(text), Style::Code, lines);
+        };
+        for (name, value) in fields {
+            let name = Line::styled(Style::Dim, &format!("    {name}: "));
+            match value.as_str() {
+                Some(text) if text.contains('\n') => {
+                    lines.push(name);
+                    for line in lines_of(text.trim_end()) {
+                        lines.extend(self.wrapped(Line::styled(Style::Code, &line), &Line::from("      ")));
+                    }
+                }
+                Some(text) => lines.push(name.with(Style::Code, text)),
+                None => lines.push(name.with(Style::Code, &value.to_string())),
+            }
         }
     }
 

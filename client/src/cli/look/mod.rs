@@ -7,6 +7,8 @@ pub(super) mod log;
 pub(super) mod past;
 pub(super) mod show;
 mod state;
+#[cfg(test)]
+mod tests;
 mod transcript;
 pub(super) mod wait;
 
