@@ -62,7 +62,7 @@ pub(super) fn begin(beginning: &Beginning<'_>) -> Option<(Mark, SessionState, Ke
 }
 
 /// Absent if the state holds what JSON cannot say, such as a path that is not UTF-8.
-fn seal(mark: Mark, state: &SessionState) -> Option<Vec<u8>> {
+pub(super) fn seal(mark: Mark, state: &SessionState) -> Option<Vec<u8>> {
     let checkpoint = Checkpoint { fold: FOLD, mark, state: std::borrow::Cow::Borrowed(state) };
     let checkpoint = serde_json::value::to_raw_value(&checkpoint).ok()?;
     let digest = digest_of(checkpoint.get().as_bytes());
