@@ -1,7 +1,7 @@
 //! The thin process between the daemon and a command: starts it, waits, ends everything it leaves behind.
 //!
 //! Runs single-threaded, before the runtime exists. It talks to the daemon over its standard input, a socket; the
-//! command gets /dev/null there, and the helper's output as its own.
+//! command gets /dev/null there, or the file that its order names, and the helper's output as its own.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -135,11 +135,15 @@ fn mark(fd: RawFd) -> Result<(), Errno> {
 
 fn start(order: &Order) -> Result<Pid, NotStarted> {
     std::env::set_current_dir(&order.cwd).map_err(|problem| NotStarted::new(Stage::Folder, &problem))?;
+    let input = match &order.input {
+        None => Stdio::null(),
+        Some(file) => open_input(file).map_err(|problem| NotStarted::new(Stage::Helper, &problem.into()))?,
+    };
     let child = Command::new(&order.program)
         .args(&order.args)
         .env_clear()
         .envs(order.env.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
+        .stdin(input)
         .process_group(0)
         .spawn()
         .map_err(|problem| NotStarted::new(Stage::Program, &problem))?;
@@ -147,6 +151,10 @@ fn start(order: &Order) -> Result<Pid, NotStarted> {
     let _ = std::env::set_current_dir("/");
     // Reaped by `Supervisor::reap` with everybody else; the handle does nothing when dropped.
     Ok(Pid::from_child(&child))
+}
+
+fn open_input(file: &OsStr) -> Result<Stdio, Errno> {
+    rustix::fs::open(file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(Stdio::from)
 }
 
 /// Where a call is. Only ever goes down this list.

@@ -10,6 +10,7 @@
 mod capture;
 mod environment;
 pub mod helper;
+mod program;
 mod spawner;
 mod strays;
 mod tree;
@@ -17,4 +18,5 @@ mod wire;
 
 pub use capture::{Captured, OutputLimits, Parts};
 pub use environment::{DEFAULT_PATH, Owner, RefusedName, base_env, filter_client_env};
+pub use program::{ProgramError, ProgramSpec};
 pub use spawner::{CommandSpec, Finished, GRACE, Leftovers, SpawnError, Spawner, Status};

@@ -44,6 +44,9 @@ const DRAIN: Duration = Duration::from_millis(250);
 /// As much as a pipe holds, so that a flood is read in few steps.
 const READ_BYTES: usize = 64 * 1024;
 
+/// Bytes of standard error that are kept where it is read apart.
+const SAID_BYTES: usize = 4 * 1024;
+
 /// What to run and within which limits.
 #[derive(Clone, Debug)]
 pub struct CommandSpec {
@@ -122,7 +125,7 @@ pub enum SpawnError {
 /// Starts processes. One per daemon: it knows which children of the daemon are its own.
 #[derive(Clone, Debug)]
 pub struct Spawner {
-    helper: PathBuf,
+    pub(super) helper: PathBuf,
     known: Arc<Known>,
 }
 
@@ -162,7 +165,7 @@ impl Spawner {
                 duration: begun.elapsed(),
             });
         }
-        let mut call = self.launch(&spec).await?;
+        let mut call = self.launch(&spec, None, Streams::Together).await?;
         let mut capture = Capture::new(spec.output);
         let mut take = |bytes: &[u8]| {
             capture.push(bytes);
@@ -182,7 +185,12 @@ impl Spawner {
         self.known.sweep().unwrap_or(0)
     }
 
-    async fn launch(&self, spec: &CommandSpec) -> Result<Call, SpawnError> {
+    pub(super) async fn launch(
+        &self,
+        spec: &CommandSpec,
+        input: Option<&Path>,
+        streams: Streams,
+    ) -> Result<Call, SpawnError> {
         let failed = |source| SpawnError::Helper {
             helper: self.helper.clone(),
             program: spec.program.clone(),
@@ -194,9 +202,10 @@ impl Spawner {
             env: spec.env.clone(),
             cwd: spec.cwd.clone().into_os_string(),
             grace_ms: u64::try_from(spec.grace.as_millis()).unwrap_or(u64::MAX),
+            input: input.map(|file| file.as_os_str().to_owned()),
         };
         let order = wire::encode(&order).map_err(failed)?;
-        let mut call = self.start_helper().map_err(failed)?;
+        let mut call = self.start_helper(streams).map_err(failed)?;
         // Bounded, since a helper can be stopped by a stranger.
         let handed = timeout(ORDER_LIMIT, call.orders.write_all(&order)).await;
         let problem = match handed {
@@ -208,13 +217,20 @@ impl Spawner {
         Err(failed(problem))
     }
 
-    fn start_helper(&self) -> io::Result<Call> {
+    fn start_helper(&self, streams: Streams) -> io::Result<Call> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let (reports, orders) = UnixStream::from_std(ours)?.into_split();
-        // One pipe for both streams: only so does the order in which they were written survive.
         let (reader, writer) = io::pipe()?;
         let output = pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?;
+        let (errors, error_writer) = match streams {
+            // One pipe for both streams: only so does the order in which they were written survive.
+            Streams::Together => (None, writer.try_clone()?),
+            Streams::Apart => {
+                let (reader, writer) = io::pipe()?;
+                (Some(pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?), writer)
+            }
+        };
         let mut command = Command::new(&self.helper);
         command
             .arg0("agentd")
@@ -222,8 +238,8 @@ impl Spawner {
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::from(writer.try_clone()?))
-            .stderr(Stdio::from(writer));
+            .stdout(Stdio::from(writer))
+            .stderr(Stdio::from(error_writer));
         let helper = self.known.start(|| command.spawn())?;
         let mut codec = LengthDelimitedCodec::new();
         codec.set_max_frame_length(wire::MAX_FRAME_BYTES);
@@ -233,6 +249,8 @@ impl Spawner {
             reports: FramedRead::new(reports, codec),
             output,
             output_open: true,
+            errors,
+            said: Vec::new(),
             buffer: vec![0; READ_BYTES],
             ending: None,
             exit: None,
@@ -242,7 +260,7 @@ impl Spawner {
 
     /// Waits for the helper, which has closed its socket or is stuck, and for what it could not end. Says how many
     /// processes would not go, where that was looked at.
-    async fn collect(&self, call: &mut Call) -> Option<usize> {
+    pub(super) async fn collect(&self, call: &mut Call) -> Option<usize> {
         let id = call.helper.id();
         if !matches!(call.heard, Heard::NotStarted(_) | Heard::Ended(_)) {
             // Without its last word it is stuck, or was killed, and then this does nothing.
@@ -258,14 +276,27 @@ impl Spawner {
     }
 }
 
+/// Where a command's standard error goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Streams {
+    /// To its output.
+    Together,
+    /// Into [`Call::said`].
+    Apart,
+}
+
 /// A helper and what is known of its command.
-struct Call {
+pub(super) struct Call {
     helper: Child,
     orders: OwnedWriteHalf,
     reports: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
     output: pipe::Receiver,
     /// Until nobody has the other end any more.
     output_open: bool,
+    /// Standard error, where it is read apart, until nobody has the other end any more.
+    errors: Option<pipe::Receiver>,
+    /// The beginning of what came there.
+    pub(super) said: Vec<u8>,
     buffer: Vec<u8>,
     /// Why it has to end, once it has to.
     ending: Option<Status>,
@@ -284,6 +315,7 @@ enum Heard {
 
 enum Event {
     Output(usize),
+    Error(Vec<u8>),
     Report(Report),
     HelperGone,
     End(Status),
@@ -293,11 +325,17 @@ enum Event {
 
 impl Call {
     /// Until the helper is gone or stuck.
-    async fn follow(&mut self, spec: &CommandSpec, cancel: &CancellationToken, take: &mut impl FnMut(&[u8])) {
+    pub(super) async fn follow(
+        &mut self,
+        spec: &CommandSpec,
+        cancel: &CancellationToken,
+        take: &mut impl FnMut(&[u8]),
+    ) {
         let mut deadline = Instant::now() + spec.timeout;
         loop {
             let event = tokio::select! {
                 read = self.output.read(&mut self.buffer), if self.output_open => Event::Output(read.unwrap_or(0)),
+                said = read_error(&mut self.errors), if self.errors.is_some() => Event::Error(said),
                 frame = self.reports.next() => parse(frame),
                 () = cancel.cancelled(), if self.ending.is_none() => Event::End(Status::Cancelled),
                 () = sleep_until(deadline.into()) => match self.ending {
@@ -308,6 +346,7 @@ impl Call {
             match event {
                 Event::Output(0) => self.output_open = false,
                 Event::Output(n) => take(&self.buffer[..n]),
+                Event::Error(said) => self.hear_error(&said),
                 Event::Report(report) => self.hear(report),
                 Event::End(status) => {
                     self.ending = Some(status);
@@ -333,7 +372,7 @@ impl Call {
     }
 
     /// What is still in the pipe. Everybody who wrote to it is gone, or cannot be waited for.
-    async fn drain(&mut self, take: &mut impl FnMut(&[u8])) {
+    pub(super) async fn drain(&mut self, take: &mut impl FnMut(&[u8])) {
         let until = tokio::time::Instant::now() + DRAIN;
         while self.output_open {
             match timeout_at(until, self.output.read(&mut self.buffer)).await {
@@ -341,9 +380,22 @@ impl Call {
                 _ => self.output_open = false,
             }
         }
+        while self.errors.is_some() {
+            let said = timeout_at(until, read_error(&mut self.errors)).await.unwrap_or_default();
+            self.hear_error(&said);
+        }
     }
 
-    fn outcome(self, swept: Option<usize>) -> Result<(Status, Leftovers), NoStart> {
+    /// Nothing said is the end.
+    fn hear_error(&mut self, said: &[u8]) {
+        if said.is_empty() {
+            self.errors = None;
+        }
+        let room = SAID_BYTES.saturating_sub(self.said.len()).min(said.len());
+        self.said.extend_from_slice(&said[..room]);
+    }
+
+    pub(super) fn outcome(self, swept: Option<usize>) -> Result<(Status, Leftovers), NoStart> {
         let leftovers = match (self.heard, swept) {
             (Heard::NotStarted(problem), _) => return Err(NoStart::Said(problem)),
             (Heard::Nothing, _) if self.ending.is_none() => return Err(NoStart::Vanished),
@@ -361,14 +413,22 @@ fn parse(frame: Option<io::Result<bytes::BytesMut>>) -> Event {
     report.map_or(Event::HelperGone, Event::Report)
 }
 
+async fn read_error(errors: &mut Option<pipe::Receiver>) -> Vec<u8> {
+    let Some(errors) = errors else { return Vec::new() };
+    let mut buffer = vec![0; SAID_BYTES];
+    let n = errors.read(&mut buffer).await.unwrap_or(0);
+    buffer.truncate(n);
+    buffer
+}
+
 /// Why there is no command.
-enum NoStart {
+pub(super) enum NoStart {
     Said(NotStarted),
     Vanished,
 }
 
 impl NoStart {
-    fn into_error(self, helper: &Path, spec: CommandSpec) -> SpawnError {
+    pub(super) fn into_error(self, helper: &Path, spec: CommandSpec) -> SpawnError {
         let (stage, source) = match self {
             NoStart::Said(problem) => (problem.stage, problem.into_error()),
             NoStart::Vanished => (Stage::Helper, io::Error::other("it ended before it started anything")),

@@ -23,6 +23,8 @@ pub(super) struct Order {
     pub(super) cwd: OsString,
     /// Between TERM and KILL.
     pub(super) grace_ms: u64,
+    /// The file that it reads on its standard input; else that is at its end.
+    pub(super) input: Option<OsString>,
 }
 
 /// What happened, in this order: started or not started; exited; ended.
@@ -125,11 +127,12 @@ mod tests {
             env: vec![("A".into(), "\u{4e2d}=\n".into())],
             cwd: odd.clone(),
             grace_ms: 7,
+            input: Some(odd.clone()),
         };
         let back: Order = read(&mut encode(&order).unwrap().as_slice()).unwrap();
         assert_eq!(
-            (back.program, back.args, back.env, back.cwd, back.grace_ms),
-            (odd.clone(), vec![odd.clone(), OsString::new()], order.env, odd, 7)
+            (back.program, back.args, back.env, back.cwd, back.grace_ms, back.input),
+            (odd.clone(), vec![odd.clone(), OsString::new()], order.env, odd.clone(), 7, Some(odd))
         );
     }
 
