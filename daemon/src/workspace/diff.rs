@@ -4,8 +4,8 @@ use similar::{Algorithm, ChangeTag, TextDiff};
 
 /// Beyond this many lines on a side, once equal beginnings and ends are left out, finding the shortest difference costs
 /// more than it tells.
-const MAX_DIFF_LINES: usize = 5_000;
-const CONTEXT_LINES: usize = 3;
+pub(super) const MAX_DIFF_LINES: usize = 5_000;
+pub(super) const CONTEXT_LINES: usize = 3;
 
 /// How long a diff may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -196,7 +196,7 @@ impl Located {
             .map_err(|errno| PathError::from_errno("set aside", &self.real, errno))
     }
 
-    fn look(&self, folder: BorrowedFd<'_>) -> Result<Option<Facts>, PathError> {
+    pub(super) fn look(&self, folder: BorrowedFd<'_>) -> Result<Option<Facts>, PathError> {
         match rustix::fs::statat(folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Facts::of(&stat))),
             Err(Errno::NOENT) => Ok(None),
@@ -246,7 +246,7 @@ impl Located {
     }
 
     /// Makes the missing folders one by one, each in the one before, so that a link put there meanwhile is an error.
-    fn make_folders(
+    pub(super) fn make_folders(
         &self,
         above: BorrowedFd<'_>,
         names: &[OsString],
@@ -268,7 +268,7 @@ impl Located {
     }
 
     /// A folder that was moved since it was judged is not written to.
-    fn check_folder_kept_its_name(&self, folder: BorrowedFd<'_>) -> Result<(), PathError> {
+    pub(super) fn check_folder_kept_its_name(&self, folder: BorrowedFd<'_>) -> Result<(), PathError> {
         let name = true_name(folder, &self.real)?;
         if Some(name.as_path()) == self.real.parent() {
             Ok(())
@@ -370,7 +370,7 @@ fn check_facts(facts: Facts, path: &Path, limit: u64) -> Result<(), PathError> {
 }
 
 /// The mode for something new in a folder: as the folder is, never writable for the whole world, always for its owner.
-fn folder_mode(folder: BorrowedFd<'_>) -> Result<Mode, Errno> {
+pub(super) fn folder_mode(folder: BorrowedFd<'_>) -> Result<Mode, Errno> {
     let facts = Facts::of(&rustix::fs::fstat(folder)?);
     Ok(Mode::from_raw_mode((facts.mode & 0o775) | 0o700))
 }

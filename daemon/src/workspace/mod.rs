@@ -6,18 +6,22 @@
 //! callers run it off the runtime's threads.
 
 mod diff;
+mod entry;
 mod error;
 mod facts;
 mod file;
 mod folder;
+pub mod hunks;
 mod ignored;
 mod locate;
 mod project;
+pub mod snapshot;
 #[cfg(test)]
 mod tests;
 mod walk;
 
 pub use diff::{Diff, DiffLimit, unified};
+pub use entry::{Entry, Seen, locate_below, remove_empty_folders};
 pub use error::{Kind, PathError};
 pub use file::{Expected, FileContent, Replaced, private_folder};
 pub use folder::{Cut, Folder, FolderEntry};

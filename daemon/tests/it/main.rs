@@ -7,3 +7,4 @@ mod floors;
 mod process;
 mod served;
 mod shutdown;
+mod snapshot;

@@ -1,0 +1,304 @@
+//! Reading snapshots: which files differ between two, and what they hold.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use super::store::Store;
+use super::{Kept, SnapshotError, Snapshots, TreeId, blocking};
+use crate::workspace::Entry;
+
+/// What an entry of a tree is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Absent,
+    File,
+    Executable,
+    Link,
+}
+
+impl Mode {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "000000" => Some(Mode::Absent),
+            "100644" => Some(Mode::File),
+            "100755" => Some(Mode::Executable),
+            "120000" => Some(Mode::Link),
+            _ => None,
+        }
+    }
+
+    /// As git writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Absent => "000000",
+            Mode::File => "100644",
+            Mode::Executable => "100755",
+            Mode::Link => "120000",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+    Renamed,
+    /// The same bytes, executable or not any more.
+    Mode,
+    /// A file became a link, or a link a file.
+    Type,
+}
+
+/// A file that differs between two trees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub kind: ChangeKind,
+    /// Below the root.
+    pub path: PathBuf,
+    /// Of a renamed file, the name before.
+    pub old_path: Option<PathBuf>,
+    pub old_mode: Mode,
+    pub new_mode: Mode,
+    pub(super) old: String,
+    pub(super) new: String,
+}
+
+/// The two contents of a change. `None`: too large to be loaded.
+pub type Contents = (Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// Whether a file that was moved is one change or two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renames {
+    Found,
+    Apart,
+}
+
+impl Snapshots {
+    /// The files that differ from `old` to `new`, sorted by path.
+    ///
+    /// # Errors
+    /// The snapshots cannot be read.
+    pub async fn changes(
+        &self,
+        kept: Kept<'_>,
+        old: &TreeId,
+        new: &TreeId,
+    ) -> Result<Vec<Change>, SnapshotError> {
+        if old == new {
+            return Ok(Vec::new());
+        }
+        let store = self.open(kept).await?;
+        self.in_time(changes(&store, old, new, Renames::Found)).await
+    }
+
+    /// What the files of `changes` held before and after, in their order. Of one that is larger than `each`, or does not
+    /// fit into `total` bytes any more, nothing.
+    ///
+    /// # Errors
+    /// The snapshots cannot be read.
+    pub async fn contents(
+        &self,
+        kept: Kept<'_>,
+        changes: &[Change],
+        each: u64,
+        total: u64,
+    ) -> Result<Vec<Contents>, SnapshotError> {
+        let store = self.open(kept).await?;
+        self.in_time(contents(&store, changes, each, total)).await
+    }
+
+    /// Which of `paths` are in a tree.
+    ///
+    /// # Errors
+    /// The snapshots cannot be read.
+    pub async fn among(
+        &self,
+        kept: Kept<'_>,
+        tree: &TreeId,
+        paths: &[PathBuf],
+    ) -> Result<Vec<PathBuf>, SnapshotError> {
+        let paths: Vec<&str> = paths.iter().filter_map(|path| path.to_str()).collect();
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        let store = self.open(kept).await?;
+        let args = [&["ls-tree", "-z", "--name-only", tree.as_str(), "--"][..], &paths].concat();
+        let answer = self.in_time(store.git(&args, &store.index(), None)).await?;
+        Ok(super::pieces(&answer).map(|name| PathBuf::from(OsStr::from_bytes(name))).collect())
+    }
+}
+
+pub(super) async fn changes(
+    store: &Store,
+    old: &TreeId,
+    new: &TreeId,
+    renames: Renames,
+) -> Result<Vec<Change>, SnapshotError> {
+    let renames = match renames {
+        Renames::Found => "-M",
+        Renames::Apart => "--no-renames",
+    };
+    let args = [
+        "diff-tree",
+        "-r",
+        "-z",
+        "--raw",
+        "--no-abbrev",
+        renames,
+        "--no-ext-diff",
+        "--no-textconv",
+        "--ignore-submodules=all",
+        old.as_str(),
+        new.as_str(),
+    ];
+    let answer = store.git(&args, &store.index(), None).await?;
+    blocking(move || parse(&answer)).await
+}
+
+/// `:100644 100644 <old> <new> R100<NUL>name<NUL>new name<NUL>`.
+fn parse(answer: &[u8]) -> Result<Vec<Change>, SnapshotError> {
+    let mut changes = Vec::new();
+    let mut pieces = super::pieces(answer);
+    while let Some(head) = pieces.next() {
+        let head = String::from_utf8_lossy(head).into_owned();
+        let odd = || SnapshotError::Answer(head.clone());
+        let words: Vec<&str> = head.trim_start_matches(':').split(' ').collect();
+        let [old_mode, new_mode, old, new, status] = words[..] else { return Err(odd()) };
+        let mut path = || pieces.next().map(|name| PathBuf::from(OsStr::from_bytes(name))).ok_or_else(odd);
+        let first = path()?;
+        let (old_path, path) = match status.as_bytes().first() {
+            Some(b'R') => (Some(first), path()?),
+            _ => (None, first),
+        };
+        // A nested repository is left alone.
+        let (Some(old_mode), Some(new_mode)) = (Mode::parse(old_mode), Mode::parse(new_mode)) else {
+            continue;
+        };
+        let kind = match status.as_bytes().first() {
+            Some(b'A') => ChangeKind::Added,
+            Some(b'D') => ChangeKind::Deleted,
+            Some(b'R') => ChangeKind::Renamed,
+            Some(b'T') => ChangeKind::Type,
+            Some(b'M') if old == new => ChangeKind::Mode,
+            Some(b'M') => ChangeKind::Modified,
+            _ => return Err(odd()),
+        };
+        let (old, new) = (old.to_owned(), new.to_owned());
+        changes.push(Change { kind, path, old_path, old_mode, new_mode, old, new });
+    }
+    Ok(changes)
+}
+
+pub(super) async fn contents(
+    store: &Store,
+    changes: &[Change],
+    each: u64,
+    total: u64,
+) -> Result<Vec<Contents>, SnapshotError> {
+    let mut wanted: Vec<String> = changes
+        .iter()
+        .flat_map(|change| [(change.old_mode, &change.old), (change.new_mode, &change.new)])
+        .filter(|(mode, _)| *mode != Mode::Absent)
+        .map(|(_, object)| object.clone())
+        .collect();
+    wanted.sort();
+    wanted.dedup();
+    let objects = objects(store, wanted, each, total).await?;
+    let content = |mode: Mode, object: &str| match mode {
+        Mode::Absent => Some(Vec::new()),
+        _ => objects.get(object).cloned(),
+    };
+    Ok(changes
+        .iter()
+        .map(|change| (content(change.old_mode, &change.old), content(change.new_mode, &change.new)))
+        .collect())
+}
+
+/// The entries of a change, before and after. `None`: too large.
+pub(super) fn entries(change: &Change, (old, new): Contents) -> Option<(Entry, Entry)> {
+    let entry = |mode, content: Vec<u8>| match mode {
+        Mode::Absent => Entry::Absent,
+        Mode::Link => Entry::Link { target: content },
+        Mode::File | Mode::Executable => Entry::File { bytes: content, executable: mode == Mode::Executable },
+    };
+    Some((entry(change.old_mode, old?), entry(change.new_mode, new?)))
+}
+
+async fn objects(
+    store: &Store,
+    wanted: Vec<String>,
+    each: u64,
+    total: u64,
+) -> Result<HashMap<String, Vec<u8>>, SnapshotError> {
+    if wanted.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let lines = |objects: &[String]| objects.join("\n").into_bytes();
+    let check = ["cat-file", "--buffer", "--batch-check=%(objectsize)"];
+    let sizes = store.git_reading(&check, &store.index(), lines(&wanted)).await?;
+    let mut room = total;
+    let fitting: Vec<String> = wanted
+        .into_iter()
+        .zip(String::from_utf8_lossy(&sizes).lines())
+        .filter(|(_, size)| match size.parse::<u64>() {
+            Ok(size) if size <= each.min(room) => {
+                room -= size;
+                true
+            }
+            _ => false,
+        })
+        .map(|(object, _)| object)
+        .collect();
+    if fitting.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let batch = ["cat-file", "--buffer", "--batch=%(objectname) %(objectsize)"];
+    let answer = store.git_reading(&batch, &store.index(), lines(&fitting)).await?;
+    blocking(move || parse_objects(&answer)).await
+}
+
+/// `<object> <size><LF>bytes<LF>`.
+fn parse_objects(mut answer: &[u8]) -> Result<HashMap<String, Vec<u8>>, SnapshotError> {
+    let odd = || SnapshotError::Answer("an object is not as long as was said".into());
+    let mut objects = HashMap::new();
+    while !answer.is_empty() {
+        let end = answer.iter().position(|byte| *byte == b'\n').ok_or_else(odd)?;
+        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+        let (object, size) = head.split_once(' ').ok_or_else(odd)?;
+        let size: usize = size.parse().map_err(|_| odd())?;
+        let content = answer.get(end + 1..end + 1 + size).ok_or_else(odd)?;
+        objects.insert(object.to_owned(), content.to_vec());
+        answer = answer.get(end + 2 + size..).ok_or_else(odd)?;
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_raw_diff_is_read_with_renames_and_without_nested_repositories() {
+        let (a, b) = ("a".repeat(40), "b".repeat(40));
+        let answer = format!(
+            ":100644 100755 {a} {a} M\0run\0:100644 100644 {a} {b} R090\0old\0newé\0\
+             :160000 160000 {a} {b} M\0sub\0:000000 120000 {a} {b} A\0link\0"
+        );
+        let found = parse(answer.as_bytes()).unwrap();
+        let kinds: Vec<_> = found.iter().map(|change| change.kind).collect();
+        assert_eq!(kinds, [ChangeKind::Mode, ChangeKind::Renamed, ChangeKind::Added]);
+        assert_eq!(found[1].old_path.as_deref(), Some(std::path::Path::new("old")));
+        assert!(parse(b":100644 M\0x\0").is_err() && parse(b":100644 100644 a b M\0").is_err());
+    }
+
+    #[test]
+    fn objects_are_cut_by_their_length() {
+        let found = parse_objects(b"aa 3\nx\ny\nbb 0\n\n").unwrap();
+        assert_eq!((&found["aa"][..], &found["bb"][..]), (&b"x\ny"[..], &b""[..]));
+        assert!(parse_objects(b"aa 9\nx\n").is_err());
+    }
+}

@@ -1,0 +1,282 @@
+//! The private repository that a session's snapshots of one work tree lie in, and how git is run on it.
+//!
+//! `<session>/snapshots/<digest of the root>/`: a configuration and attributes of ours, an index, objects. The
+//! repository's objects are an alternate. Its own configuration, attributes and hooks lie elsewhere, so git does not
+//! know of them.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::repository::Repository;
+use super::{Limits, SnapshotError, Snapshots};
+use crate::ids::digest_of;
+use crate::process::{DEFAULT_PATH, ProgramSpec, Spawner};
+use crate::workspace::locate_entry;
+
+/// Bytes that one run of git may print.
+const MAX_ANSWER: usize = 256 << 20;
+/// Bytes of the repository's list of excludes.
+const MAX_EXCLUDES: u64 = 1 << 20;
+
+/// Whatever the work tree's own attributes say: bytes are kept as they are, and no driver has a name.
+/// `working-tree-encoding` may not be unset, only unspecified.
+const ATTRIBUTES: &str = "* -text !eol !crlf !ident !filter !working-tree-encoding !diff\n";
+
+/// The folder of all snapshots in a session's folder.
+const FOLDER: &str = "snapshots";
+
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    spawner: Arc<Spawner>,
+    git: PathBuf,
+    home: PathBuf,
+    own: Vec<PathBuf>,
+    pub(super) limits: Limits,
+    pub(super) dir: PathBuf,
+    pub(super) repository: Repository,
+}
+
+/// A file that is gone when this is dropped.
+pub(super) struct Passing(pub(super) PathBuf);
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        // One that stays lies in the session's folder and goes with it.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Store {
+    pub(super) fn new(snapshots: &Snapshots, git: PathBuf, session: &Path, repository: Repository) -> Self {
+        let name = digest_of(repository.root.as_os_str().as_bytes()).hex();
+        Self {
+            spawner: Arc::clone(&snapshots.spawner),
+            git,
+            home: snapshots.home.clone(),
+            own: snapshots.own.clone(),
+            limits: snapshots.limits,
+            dir: session.join(FOLDER).join(&name[..16]),
+            repository,
+        }
+    }
+
+    pub(super) fn index(&self) -> PathBuf {
+        self.dir.join("index")
+    }
+
+    /// A name in the store that nobody has.
+    pub(super) fn passing(&self, what: &str) -> Passing {
+        Passing(self.dir.join(format!("{what}-{}", uuid::Uuid::new_v4().simple())))
+    }
+
+    /// Whether the store is there, with an index.
+    pub(super) fn is_ready(&self) -> bool {
+        self.index().is_file()
+    }
+
+    /// Makes the store, or brings it up to date with where the repository lies and what it excludes. Blocks.
+    pub(super) fn prepare(&self) -> Result<(), SnapshotError> {
+        for folder in ["objects/info", "refs", "info"] {
+            let path = self.dir.join(folder);
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed("make", &path))?;
+        }
+        self.write("HEAD", b"ref: refs/heads/none\n")?;
+        let mut alternates = quoted(self.repository.common.join("objects").as_os_str().as_bytes());
+        alternates.push(b'\n');
+        self.write("objects/info/alternates", &alternates)?;
+        self.write("info/exclude", &self.excludes())
+    }
+
+    /// `excludes`: the file of the user's own excludes, for all repositories. Blocks.
+    pub(super) fn configure(&self, excludes: &[u8]) -> Result<(), SnapshotError> {
+        let (version, format) = match self.repository.sha256 {
+            true => (1, "[extensions]\n\tobjectFormat = sha256\n"),
+            false => (0, ""),
+        };
+        let mut config = format!("[core]\n\trepositoryFormatVersion = {version}\n").into_bytes();
+        if !excludes.is_empty() && !excludes.contains(&b'\n') {
+            config.extend(b"\texcludesFile = \"");
+            for byte in excludes {
+                if b"\\\"".contains(byte) {
+                    config.push(b'\\');
+                }
+                config.push(*byte);
+            }
+            config.extend(b"\"\n");
+        }
+        config.extend(format.as_bytes());
+        self.write("config", &config)
+    }
+
+    /// From here on bytes are kept as they are.
+    pub(super) fn write_attributes(&self) -> Result<(), SnapshotError> {
+        self.write("info/attributes", ATTRIBUTES.as_bytes())
+    }
+
+    pub(super) fn remove_attributes(&self) {
+        let _ = fs::remove_file(self.dir.join("info/attributes"));
+    }
+
+    /// What the repository excludes beside its `.gitignore` files, and agentd's own folders.
+    fn excludes(&self) -> Vec<u8> {
+        let own = self.own.iter().filter_map(|own| own.strip_prefix(&self.repository.root).ok());
+        let mut excludes: Vec<u8> = locate_entry(&self.repository.common.join("info/exclude"))
+            .and_then(|located| located.read(MAX_EXCLUDES))
+            .map(|content| content.bytes)
+            .unwrap_or_default();
+        excludes.push(b'\n');
+        for own in own {
+            excludes.push(b'/');
+            for byte in own.as_os_str().as_bytes() {
+                if b"\\*?[ ".contains(byte) {
+                    excludes.push(b'\\');
+                }
+                excludes.push(*byte);
+            }
+            excludes.extend(b"/\n");
+        }
+        excludes
+    }
+
+    pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(), SnapshotError> {
+        self.write_to(&self.dir.join(name), content)
+    }
+
+    pub(super) fn write_to(&self, path: &Path, content: &[u8]) -> Result<(), SnapshotError> {
+        fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
+            .and_then(|mut file| file.write_all(content))
+            .map_err(failed("write", path))
+    }
+
+    /// Runs git on the store.
+    pub(super) async fn git(
+        &self,
+        args: &[&str],
+        index: &Path,
+        input: Option<&Path>,
+    ) -> Result<Vec<u8>, SnapshotError> {
+        let settings = [
+            "--no-pager",
+            "--literal-pathspecs",
+            "-c",
+            "core.bare=false",
+            "-c",
+            "core.fsmonitor=false",
+            "-c",
+            "core.hooksPath=/dev/null",
+            "-c",
+            "core.untrackedCache=false",
+            "-c",
+            "core.fileMode=true",
+            "-c",
+            "core.symlinks=true",
+            "-c",
+            "core.autocrlf=false",
+            "-c",
+            "core.sharedRepository=0600",
+            "-c",
+            "core.fsync=loose-object",
+            "-c",
+            "core.fsyncMethod=batch",
+            "-c",
+            "core.quotePath=false",
+            "-c",
+            "safe.bareRepository=explicit",
+            "-c",
+            "index.threads=1",
+            "-c",
+            "gc.auto=0",
+        ];
+        let verb = args.iter().find(|word| !word.starts_with('-') && !word.contains('=')).unwrap_or(&"");
+        let name = format!("git {verb}");
+        let args = settings.iter().chain(args).map(OsString::from).collect();
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let env = [
+            ("PATH", DEFAULT_PATH.to_owned()),
+            ("HOME", text(&self.home)),
+            ("LANG", "C.UTF-8".to_owned()),
+            ("GIT_DIR", text(&self.dir)),
+            ("GIT_WORK_TREE", text(&self.repository.root)),
+            ("GIT_INDEX_FILE", text(index)),
+            ("GIT_CONFIG_NOSYSTEM", "1".to_owned()),
+            ("GIT_CONFIG_GLOBAL", "/dev/null".to_owned()),
+            ("GIT_ATTR_NOSYSTEM", "1".to_owned()),
+            ("GIT_OPTIONAL_LOCKS", "0".to_owned()),
+            ("GIT_TERMINAL_PROMPT", "0".to_owned()),
+            ("GIT_NO_REPLACE_OBJECTS", "1".to_owned()),
+            ("GIT_NO_LAZY_FETCH", "1".to_owned()),
+            ("GIT_ALLOW_PROTOCOL", "none".to_owned()),
+        ];
+        let spec = ProgramSpec {
+            name,
+            program: self.git.clone(),
+            args,
+            cwd: self.repository.root.clone(),
+            env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            input: input.map(Path::to_owned),
+            timeout: self.limits.time + Duration::from_secs(1),
+            limit: MAX_ANSWER,
+        };
+        Ok(self.spawner.program(spec).await?)
+    }
+
+    /// The file that the user's own settings, which no project can change, name for excludes; empty if there is none.
+    pub(super) async fn users_excludes(&self) -> Vec<u8> {
+        let file = self.home.join(".gitconfig");
+        let file = file.to_string_lossy();
+        let get = ["config", "--file", &file, "--includes", "--type=path", "--get", "core.excludesFile"];
+        let found = self.git(&get, &self.index(), None).await.unwrap_or_default();
+        found.strip_suffix(b"\n").unwrap_or(&found).to_vec()
+    }
+
+    /// Runs git with `input` on its standard input.
+    pub(super) async fn git_reading(
+        &self,
+        args: &[&str],
+        index: &Path,
+        input: Vec<u8>,
+    ) -> Result<Vec<u8>, SnapshotError> {
+        let file = self.passing("input");
+        let (store, path) = (self.clone(), file.0.clone());
+        super::blocking(move || store.write_to(&path, &input)).await?;
+        self.git(args, index, Some(&file.0)).await
+    }
+}
+
+pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> SnapshotError {
+    let path = path.to_owned();
+    move |source| SnapshotError::Io { action, path, source }
+}
+
+/// As git reads a path that holds odd characters: in quotes, with escapes.
+fn quoted(path: &[u8]) -> Vec<u8> {
+    let mut quoted = vec![b'"'];
+    for byte in path {
+        match byte {
+            b'"' | b'\\' => quoted.extend([b'\\', *byte]),
+            b' '..=b'~' => quoted.push(*byte),
+            _ => quoted.extend(format!("\\{byte:03o}").into_bytes()),
+        }
+    }
+    quoted.push(b'"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn odd_characters_of_a_path_are_escaped_for_git() {
+        assert_eq!(super::quoted("a \"b\"\n\\é".as_bytes()), br#""a \"b\"\012\\\303\251""#);
+    }
+}
