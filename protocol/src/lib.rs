@@ -6,6 +6,7 @@
 
 pub mod approval;
 pub mod blob;
+pub mod changes;
 #[cfg(feature = "codec")]
 pub mod codec;
 pub mod daemon;

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{approval, blob, daemon, event, history, initialize, key, plan, session, turn};
+use crate::{approval, blob, changes, daemon, event, history, initialize, key, plan, session, turn};
 
 /// A method of the protocol.
 pub trait Method {
@@ -74,6 +74,10 @@ methods! {
     /// Takes the conversation back to where it was before a turn.
     SessionRewind = "session/rewind", session::RewindParams => session::RewindResult;
     SessionArchive = "session/archive", session::ArchiveParams => Empty;
+    /// What it changed on disk, as a diff.
+    SessionChanges = "session/changes", changes::ChangesParams => changes::ChangesResult;
+    /// Takes back some of what it changed.
+    SessionRevert = "session/revert", changes::RevertParams => changes::RevertResult;
     /// Stops it and removes everything of it.
     SessionDelete = "session/delete", session::SessionParams => Empty;
     /// Its journaled events, page by page, from either end.

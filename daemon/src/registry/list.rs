@@ -112,6 +112,10 @@ fn cold_row(id: SessionId, first: &Commit, last: Option<&Commit>) -> Option<Row>
                         row.held_prompts = rest.held_prompts;
                     }
                 }
+                Record::TreeKept(kept) => {
+                    row.last_outcome = kept.outcome;
+                    row.mode = Some(kept.mode);
+                }
                 Record::ModeChanged(changed) => row.mode = Some(changed.to),
                 Record::TitleChanged(changed) => row.title = Some(changed.title),
                 Record::SessionArchived(archived) => row.archived = archived.archived,

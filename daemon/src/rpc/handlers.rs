@@ -158,6 +158,16 @@ fn sessions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
             ask(&daemon, params.session_id, move |reply| Command::Archive { archived, caller, reply });
         async move { answer.await.map(|()| Empty {}) }
     })?;
+    method::<method::SessionChanges, _, _, _>(m, |params, daemon, _| async move {
+        let view = daemon.registry.ask(params.session_id, |reply| Command::Changes { reply }).await;
+        view.map_err(wire)?.changes(params).await.map_err(wire)
+    })?;
+    method::<method::SessionRevert, _, _, _>(m, |params, daemon, connection| async move {
+        person_only(&connection)?;
+        let id = params.session_id;
+        let params = Box::new(params);
+        daemon.registry.ask(id, |reply| Command::Revert { params, reply }).await.map_err(wire)
+    })?;
     method::<method::SessionDelete, _, _, _>(m, |params, daemon, _| {
         let answer = ask(&daemon, params.session_id, |reply| Command::Delete { reply });
         async move { answer.await.map(|()| Empty {}) }

@@ -24,6 +24,7 @@ use super::error::SessionError;
 use super::feed::Feed;
 use super::flight::{Berth, Landed};
 use super::project::{row, view};
+use super::record::When;
 use super::state::SessionState;
 use super::step::{Step, next_step};
 use crate::journal::{Journal, JournalReader};
@@ -72,6 +73,7 @@ pub struct Session {
     pub(super) marked: bool,
     pub(super) kept: Kept,
     pub(super) deleted: bool,
+    pub(super) keeping: super::keeping::Keeping,
 }
 
 /// Where a session's state comes from.
@@ -144,6 +146,7 @@ impl Session {
             marked,
             kept,
             deleted: false,
+            keeping: super::keeping::Keeping::default(),
         };
         session.row_changed();
         session
@@ -259,6 +262,10 @@ impl Session {
                 Step::Judge(calls) => self.judge_or_prepare(calls).await,
                 Step::Run(calls) => self.run_or_prepare(calls).await,
                 Step::Finish(ending) => self.finish_turn(ending).await,
+                Step::KeepTree(turn) => {
+                    self.keep_tree(turn, When::After);
+                    Ok(())
+                }
             };
             self.put_off(result);
         }
@@ -310,6 +317,13 @@ impl Session {
             }
             Command::PlanGet { reply } => {
                 let _ = reply.send(self.plan_get().await);
+            }
+            Command::Changes { reply } => {
+                let _ = reply.send(Ok(Box::new(self.changes_view().await)));
+            }
+            Command::Revert { params, reply } => {
+                let answer = self.revert(*params).await;
+                let _ = reply.send(answer);
             }
             Command::Inbox { reply } => {
                 let _ = reply.send(Ok(agentd_protocol::session::InboxResult {
@@ -397,7 +411,7 @@ impl Session {
         self.feed.notice(code, text, self.state.id());
     }
 
-    async fn land(&mut self, landed: Landed) {
+    pub(super) async fn land(&mut self, landed: Landed) {
         let result = match landed {
             Landed::Sampled { .. } => {
                 self.flight.clear();
@@ -412,6 +426,11 @@ impl Session {
             Landed::Prepared { purpose, calls } => {
                 self.flight.clear();
                 self.calls_prepared(purpose, calls).await
+            }
+            // If the journal does not take it, it is taken anew.
+            Landed::Kept { turn, when, result } => {
+                self.flight.clear();
+                self.tree_kept(turn, when, *result).await
             }
             Landed::AllRan => {
                 self.flight.clear();
@@ -429,7 +448,7 @@ impl Session {
             let recorded = match &landed {
                 Landed::Sampled { message, result } => self.sampled(message, result).await,
                 Landed::Ran { call, output } => self.ran(call, output).await,
-                Landed::Prepared { .. } | Landed::AllRan => Ok(()),
+                Landed::Prepared { .. } | Landed::AllRan | Landed::Kept { .. } => Ok(()),
             };
             if let Err(error) = recorded {
                 self.unrecorded.push_front(landed);

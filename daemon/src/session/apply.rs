@@ -17,7 +17,7 @@ use super::record::{
 };
 use super::state::{
     Call, CallState, ContextItem, ContextKind, Fate, InboxEntry, Pending, Phase, Plan, Prompt, SessionState,
-    Settled, StartedTurn, Turn,
+    Settled, Turn,
 };
 use crate::ids::{CallId, Seq, TurnId, digest_of};
 use crate::journal::RecordRef;
@@ -85,6 +85,7 @@ impl SessionState {
                 }
             }
             Record::PlanApproved(_) => {
+                self.trees.plan_approved(seq);
                 if let Some(plan) = &mut self.plan {
                     plan.phase = PlanPhase::Approved;
                 }
@@ -128,7 +129,7 @@ impl SessionState {
             Record::SessionForked(forked) => self.forked(forked, at),
             Record::SessionArchived(archived) => self.archived = archived.archived,
             Record::TurnStarted(started) => {
-                self.turns.push(StartedTurn { id: started.turn_id, seq });
+                self.trees.turn_started(started.turn_id, seq);
                 self.turn = Some(Turn {
                     id: started.turn_id,
                     origin: started.origin,
@@ -153,6 +154,7 @@ impl SessionState {
                 self.with_turn(stopping.turn_id, |turn| turn.stopping = Some(stopping.by.clone()));
             }
             Record::TurnFinished(finished) => {
+                self.trees.turn_finished(finished.turn_id, seq);
                 let turn = self.turn.take_if(|turn| turn.id == finished.turn_id);
                 let answer = turn.and_then(|turn| turn.last_answer);
                 self.set_fate(finished.turn_id, Fate::Finished { record: place, answer });
@@ -216,6 +218,7 @@ impl SessionState {
                 Some(after) => self.reads.insert(&changed.path, after),
                 None => self.reads.forget(&changed.path),
             },
+            Record::TreeKept(kept) => self.trees.kept(kept, place),
             Record::ApprovalRequested(requested) => {
                 let approval = &requested.approval;
                 // Only a call that has not begun can wait for a person.
@@ -287,6 +290,7 @@ impl SessionState {
         self.prompts.clear();
         self.usage = Usage::default();
         self.last_outcome = None;
+        self.trees.left_behind();
         // The other session's files are not this one's to remove.
         self.plan_files.clear();
         self.plan = self.plan.take().zip(forked.plan.as_ref()).map(|(plan, copy)| {

@@ -324,7 +324,16 @@ impl Session {
 
     pub(super) async fn run_or_prepare(&mut self, calls: Vec<CallId>) -> Result<(), SessionError> {
         let stale: Vec<_> = calls.iter().filter(|id| !self.prepared.contains_key(*id)).cloned().collect();
-        if stale.is_empty() { self.run_group(calls).await } else { self.prepare(stale, Purpose::Run).await }
+        if !stale.is_empty() {
+            return self.prepare(stale, Purpose::Run).await;
+        }
+        if let Some((turn, when)) = self.tree_wanted_before(&calls) {
+            // What was resolved before the snapshot is resolved again after it.
+            self.prepared.clear();
+            self.keep_tree(turn, when);
+            return Ok(());
+        }
+        self.run_group(calls).await
     }
 
     /// Judges each call once more, with the mode of now, and starts those that may run.
@@ -403,6 +412,12 @@ impl Session {
         let interrupted = self.turn_token.is_cancelled();
         let mut records: Vec<Record> = Vec::new();
         for change in &output.changes {
+            // Named by their digests, which the record holds. What cannot be kept cannot be taken back, and no more.
+            for content in [&change.contents.before, &change.contents.after].into_iter().flatten() {
+                if let Err(error) = self.journal.blobs().put(content.clone()).await {
+                    tracing::warn!(session = %self.state.id(), %error, "a replaced content was not kept");
+                }
+            }
             records.push(
                 FileChanged {
                     call_id: call_id.clone(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentd_protocol::approval::{Approval, By, RespondParams, RespondResult};
+use agentd_protocol::changes::{RevertParams, RevertResult};
 use agentd_protocol::initialize::Actor;
 use agentd_protocol::plan::PlanGetResult;
 use agentd_protocol::session::{
@@ -13,6 +14,7 @@ use agentd_protocol::turn::TurnWaitResult;
 use agentd_protocol::{ApprovalId, Mode, Seq, TurnId};
 use tokio::sync::oneshot;
 
+use super::changes::View;
 use super::error::SessionError;
 use super::feed::{Feed, Position};
 use crate::ids::Digest;
@@ -105,6 +107,13 @@ pub enum Command {
     Park {
         reply: oneshot::Sender<()>,
     },
+    Changes {
+        reply: Reply<Box<View>>,
+    },
+    Revert {
+        params: Box<RevertParams>,
+        reply: Reply<RevertResult>,
+    },
     /// Stops everything and removes the session's folder.
     Delete {
         reply: Reply<()>,
@@ -134,6 +143,8 @@ impl Command {
             }
             Command::Respond { reply, .. } => drop(reply.send(Err(error))),
             Command::Approval { reply, .. } => drop(reply.send(Err(error))),
+            Command::Changes { reply } => drop(reply.send(Err(error))),
+            Command::Revert { reply, .. } => drop(reply.send(Err(error))),
             Command::PlanGet { reply } => drop(reply.send(Err(error))),
             Command::Inbox { reply } => drop(reply.send(Err(error))),
             Command::Snapshot { reply } => drop(reply.send(Err(error))),

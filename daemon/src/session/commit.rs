@@ -266,7 +266,9 @@ fn is_sync_point(record: &Record) -> bool {
         | Record::CallProposed(_)
         | Record::CallJudged(_)
         | Record::CallFinished(_)
-        | Record::FileChanged(_) => false,
+        | Record::FileChanged(_)
+        // The synced start of a call with effects comes after it.
+        | Record::TreeKept(_) => false,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::journal::JournalService;
 use crate::paths::Paths;
 use crate::permission::{PlanShell, Rules, Sandbox};
 use crate::tool::Tool;
+use crate::workspace::snapshot::Snapshots;
 
 pub struct Deps {
     pub clock: Clock,
@@ -21,6 +22,7 @@ pub struct Deps {
     pub journals: Arc<JournalService>,
     pub models: Arc<Models>,
     pub tools: Toolbox,
+    pub snapshots: Snapshots,
     pub policy: Policy,
     /// agentd's own folders and the user's home, canonical.
     pub own: Vec<PathBuf>,

@@ -3,14 +3,16 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::{Mutex, PoisonError};
 
-use agentd_protocol::{CallId, MessageId};
+use agentd_protocol::{CallId, MessageId, TurnId};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt as _, StreamExt as _};
 
+use super::record::When;
 use crate::model::SampleError;
 use crate::model::message::Reply;
 use crate::tool::{Output, Prepared, ToolError};
+use crate::workspace::snapshot::{SnapshotError, Taken};
 
 /// What the model reads of a panic.
 const FAULT: &str = "The tool failed inside agentd. This is a fault of agentd, not of the call.";
@@ -29,7 +31,16 @@ pub(super) enum Flight {
         calls: FuturesOrdered<BoxFuture<'static, (CallId, Output)>>,
         effects: bool,
     },
+    /// A snapshot of the work tree.
+    Keep {
+        turn: TurnId,
+        when: When,
+        future: BoxFuture<'static, KeptTree>,
+    },
 }
+
+/// `None`: the session's folder is in no repository.
+pub(super) type KeptTree = Result<Option<Taken>, SnapshotError>;
 
 pub(super) type PreparedCalls = Vec<(CallId, Result<Prepared, ToolError>)>;
 
@@ -48,6 +59,7 @@ pub(super) enum Landed {
     Prepared { purpose: Purpose, calls: PreparedCalls },
     Ran { call: CallId, output: Output },
     AllRan,
+    Kept { turn: TurnId, when: When, result: Box<KeptTree> },
 }
 
 impl Flight {
@@ -65,6 +77,9 @@ impl Flight {
                 Some((call, output)) => Landed::Ran { call, output },
                 None => Landed::AllRan,
             },
+            Flight::Keep { turn, when, future } => {
+                Landed::Kept { turn: *turn, when: *when, result: Box::new(future.await) }
+            }
         }
     }
 }

@@ -203,7 +203,7 @@ impl Session {
                 self.flight.clear();
                 self.cut_sample(super::turn::Cut::Interrupted).await?;
             }
-            Some(Flight::Prepare { .. }) => self.flight.clear(),
+            Some(Flight::Prepare { .. } | Flight::Keep { .. }) => self.flight.clear(),
             Some(Flight::Run { .. }) => self.stop_running(),
             None => {}
         }

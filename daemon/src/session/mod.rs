@@ -7,6 +7,7 @@ mod answers;
 mod apply;
 pub mod approval;
 mod calls;
+pub mod changes;
 mod checkpoint;
 pub mod command;
 mod commit;
@@ -18,6 +19,7 @@ mod flight;
 mod fork;
 pub mod history;
 mod inbox;
+mod keeping;
 mod load;
 pub mod models;
 mod planning;
@@ -31,6 +33,7 @@ pub mod step;
 mod stopping;
 #[cfg(test)]
 mod tests;
+pub mod trees;
 mod turn;
 mod waiting;
 

@@ -170,6 +170,7 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
         | Record::TurnParked(_)
         | Record::TurnStopping(_)
         | Record::SampleStarted(_)
+        | Record::TreeKept(_)
         | Record::CallStarted(_) => return None,
     };
     Some((body, None))
@@ -218,7 +219,8 @@ fn paths_of(input: &CallInput) -> Vec<String> {
 #[must_use]
 pub fn activity(state: &SessionState) -> Activity {
     match next_step(state) {
-        Step::Idle => Activity::Idle,
+        // Whoever prompts it is served: nothing that it works on is left.
+        Step::Idle | Step::KeepTree(_) => Activity::Idle,
         Step::Await => Activity::Waiting,
         _ => Activity::Running,
     }
@@ -255,7 +257,7 @@ pub fn view(state: &SessionState, text: Option<TextSoFar>) -> State {
         updated_at: state.updated_at,
         activity: activity(state),
         turn_id: turn.map(|turn| turn.id),
-        turns: state.turns.len() as u64,
+        turns: state.trees.turns.len() as u64,
         waiting_for: waiting_for(state),
         last_outcome: state.last_outcome,
         health: health(state),

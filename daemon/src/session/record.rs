@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 
 use crate::ids::{ApprovalId, CallId, DaemonId, Digest, MessageId, Seq, SessionId, TurnId};
 use crate::model::message::Stop;
+use crate::workspace::snapshot::TreeId;
 
 /// The major version of this format. Raised when an older build could no longer read what a newer one writes.
 pub const FORMAT: u32 = 1;
@@ -178,6 +179,7 @@ records! {
     CallStarted(CallStarted) = "callStarted";
     CallFinished(CallFinished) = "callFinished";
     FileChanged(FileChanged) = "fileChanged";
+    TreeKept(TreeKept) = "treeKept";
     ApprovalRequested(ApprovalRequested) = "approvalRequested", must;
     ApprovalChanged(ApprovalChanged) = "approvalChanged", must;
     ApprovalResolved(ApprovalResolved) = "approvalResolved", must;
@@ -582,6 +584,47 @@ pub struct FileChanged {
     pub after: Option<Digest>,
     pub added: u32,
     pub removed: u32,
+}
+
+/// A snapshot of the work tree was taken at one end of a turn, or could not be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TreeKept {
+    pub turn_id: TurnId,
+    pub when: When,
+    pub kept: Kept,
+    /// After a restart: what others changed in between is in it too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+    /// As at the end of the turn before, so that a list can read them from a journal's last line.
+    pub mode: Mode,
+    pub outcome: Option<Outcome>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum When {
+    /// Before the turn's first effect.
+    Before,
+    /// Before its first effect after a plan was approved in it.
+    Plan,
+    After,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Kept {
+    Tree {
+        /// Of the repository.
+        root: PathBuf,
+        tree: TreeId,
+        /// A list of `LeftOut`. Absent: nothing was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left_out: Option<Json>,
+    },
+    Not {
+        reason: String,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -20,20 +20,20 @@ impl Session {
             return Err(SessionError::Unsupported { field: "files" });
         }
         self.at_rest("rewind it")?;
-        let turns = &self.state.turns;
+        let turns = &self.state.trees.turns;
         let first = match (params.before_turn, params.turns) {
             (Some(_), Some(_)) => {
                 return Err(SessionError::invalid("turns", "say beforeTurn or turns, not both"));
             }
             (_, Some(0)) => return Err(SessionError::invalid("turns", "at least one turn is forgotten")),
-            (Some(id), None) => turns.iter().position(|turn| turn.id == id),
+            (Some(id), None) => turns.iter().position(|turn| turn.turn == id),
             (None, count) => turns.len().checked_sub(count.unwrap_or(1) as usize),
         };
         let first = first.ok_or(SessionError::NotFound("turn"))?;
         let (start, result) = {
             let turn = &turns[first];
             let count = u32::try_from(turns.len() - first).unwrap_or(u32::MAX);
-            (turn.seq, RewindResult { before_turn: turn.id, turns: count })
+            (turn.begun, RewindResult { before_turn: turn.turn, turns: count })
         };
         let keep = self.state.context.iter().map(|item| item.seq).filter(|seq| *seq < start).collect();
         let records = vec![

@@ -11,10 +11,10 @@ use agentd_protocol::plan::{PlanAuthor, PlanPhase};
 use agentd_protocol::session::{At, Origin};
 use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::{Denial, Outcome, Usage};
-
-use super::record::{Created, ReplyEnd, Source};
 use serde::{Deserialize, Serialize};
 
+use super::record::{Created, ReplyEnd, Source};
+use super::trees::Trees;
 use crate::ids::{ApprovalId, CallId, Digest, MessageId, Seq, SessionId, TurnId};
 use crate::journal::RecordRef;
 
@@ -39,8 +39,6 @@ pub struct SessionState {
     pub inbox: VecDeque<InboxEntry>,
     pub inbox_held: bool,
     pub turn: Option<Turn>,
-    /// Every turn of its life, in order.
-    pub turns: Vec<StartedTurn>,
     /// Out of the lists.
     pub archived: bool,
     /// Approvals that wait for a person, oldest first.
@@ -48,6 +46,7 @@ pub struct SessionState {
     pub settled: VecDeque<Settled>,
     pub prompts: HashMap<TurnId, Prompt>,
     pub reads: Reads,
+    pub trees: Trees,
     pub usage: Usage,
     pub last_outcome: Option<Outcome>,
     /// The first words of the newest prompt that asked for a turn, on one line.
@@ -78,13 +77,6 @@ pub struct Plan {
     pub written_at: Timestamp,
     /// The revision that was last put before a person in this cycle.
     pub presented: Option<Digest>,
-}
-
-/// A turn, and the number of the record that began it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StartedTurn {
-    pub id: TurnId,
-    pub seq: Seq,
 }
 
 /// One message of the context: where to read it, and how it pairs with others.
@@ -281,12 +273,12 @@ impl SessionState {
             inbox: VecDeque::new(),
             inbox_held: false,
             turn: None,
-            turns: Vec::new(),
             archived: false,
             approvals: Vec::new(),
             settled: VecDeque::new(),
             prompts: HashMap::new(),
             reads: Reads::default(),
+            trees: Trees::default(),
             usage: Usage::default(),
             last_outcome: None,
             last_prompt: None,

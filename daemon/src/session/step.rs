@@ -30,6 +30,8 @@ pub enum Step {
     Busy,
     WaitUntil(Timestamp),
     Finish(Ending),
+    /// Keep the work tree as this turn, which has finished, left it.
+    KeepTree(TurnId),
 }
 
 /// How a turn ends.
@@ -52,8 +54,9 @@ pub fn next_step(state: &SessionState) -> Step {
         return Step::Idle;
     }
     match &state.turn {
-        None => match state.inbox.front() {
-            Some(entry) if !state.inbox_held => Step::StartTurn(entry.prompt_id),
+        None => match (state.trees.owed(), state.inbox.front()) {
+            (Some(turn), _) => Step::KeepTree(turn),
+            (None, Some(entry)) if !state.inbox_held => Step::StartTurn(entry.prompt_id),
             _ => Step::Idle,
         },
         Some(turn) => turn_step(state, turn),

@@ -61,7 +61,7 @@ impl Session {
             Some(Flight::Prepare { .. }) => self.flight.clear(),
             Some(Flight::Run { effects: false, .. }) => self.stop_running(),
             // Calls with effects get the time that the shutdown gives them.
-            Some(Flight::Run { .. }) | None => {}
+            Some(Flight::Run { .. } | Flight::Keep { .. }) | None => {}
         }
     }
 

@@ -374,6 +374,7 @@ impl Session {
         );
         self.commit(records).await?;
         self.prepared.clear();
+        self.keeping.ended_here = Some(turn_id);
         self.stopped_running();
         self.wake_waiters().await;
         // A daemon that is killed, not unloaded, is to start as fast.

@@ -31,6 +31,7 @@ use crate::secret::KeyStore;
 use crate::session::deps::{Deps, Policy, Toolbox};
 use crate::session::models::Models;
 use crate::tool;
+use crate::workspace::snapshot::Snapshots;
 
 use arguments::{Arguments, Subcommand};
 
@@ -248,13 +249,18 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
         Models::new(settings.model.clone(), settings.providers.clone(), keys, Arc::clone(&spawner), key_env)
             .doubting(settings.model_doubts.clone());
     let daemon_id = paths::daemon_id(&paths)?;
+    let own: Vec<_> = paths.own_dirs().iter().map(|dir| paths::canonical(dir)).collect();
+    // From the usual folders, not from whatever PATH holds: it runs by itself and in every project.
+    let git = paths::find_program("git", process::DEFAULT_PATH);
+    let snapshots = Snapshots::new(Arc::clone(&spawner), git, home.clone(), own.clone());
     let deps = Arc::new(Deps {
         clock: Clock::system(),
-        own: paths.own_dirs().iter().map(|dir| paths::canonical(dir)).collect(),
+        own,
         paths,
         journals: Arc::clone(&journals),
         models: Arc::new(models),
         tools: Toolbox::new(tool::builtin(&spawner)),
+        snapshots,
         policy,
         home,
         user,

@@ -4,10 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use super::text::{self, BOM};
-use super::{FileChange, Output, PlanEdit, Prepared, Request, Scene, ToolError, Work};
+use super::{Contents, FileChange, Output, PlanEdit, Prepared, Request, Scene, ToolError, Work};
 use crate::ids::digest_of;
 use crate::permission::effect::{Effect, PathTarget};
 use crate::workspace::{self, Base, DiffLimit, Expected, FileContent, Kind, Located, MAX_FILE, PathError};
+
+/// Bytes of a file that are kept when it is changed.
+const MAX_KEPT: usize = 16 << 20;
 
 impl From<PathError> for ToolError {
     fn from(error: PathError) -> Self {
@@ -169,6 +172,8 @@ impl Change {
             content.push_str(&diff.text(DiffLimit::Model));
         }
         let path: PathBuf = self.located.real.clone();
+        let small = |bytes: Vec<u8>| (bytes.len() <= MAX_KEPT).then(|| bytes.into());
+        let contents = Contents { before: self.old.and_then(|old| small(old.bytes)), after: small(self.new) };
         Output {
             is_error: false,
             content,
@@ -179,6 +184,7 @@ impl Change {
                 after: Some(written.after),
                 added: diff.added,
                 removed: diff.removed,
+                contents,
             }],
             reads: vec![(path, written.after)],
         }

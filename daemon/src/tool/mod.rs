@@ -182,6 +182,15 @@ pub struct FileChange {
     /// Lines.
     pub added: u32,
     pub removed: u32,
+    /// The bytes before and after, to be kept so that the change can be shown and taken back.
+    pub contents: Contents,
+}
+
+/// What a change replaced and wrote. Empty: not to be kept, because it is large.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    pub before: Option<bytes::Bytes>,
+    pub after: Option<bytes::Bytes>,
 }
 
 /// Why a call cannot be carried out; written for the model, names the argument and what to do instead.

@@ -41,6 +41,7 @@ use crate::session::deps::{Deps, Policy, Toolbox};
 use crate::session::feed::{Feed, Position};
 use crate::session::models::Models;
 use crate::tool::{self, Output, Prepared, Scene, Tool, ToolError, Work};
+use crate::workspace::snapshot::Snapshots;
 
 /// A daemon's insides over one state folder, which survive [`Home::restart`].
 pub(crate) struct Home {
@@ -284,8 +285,9 @@ fn registry(
         clock: clock.clone(),
         own: paths.own_dirs().iter().map(|dir| paths::canonical(dir)).collect(),
         journals: Arc::clone(journals),
-        models: Arc::new(Models::new(None, providers, keys, spawner, Vec::new())),
+        models: Arc::new(Models::new(None, providers, keys, Arc::clone(&spawner), Vec::new())),
         tools: Toolbox::new(tools),
+        snapshots: Snapshots::new(Arc::clone(&spawner), None, "/nonexistent".into(), Vec::new()),
         policy: Policy {
             rules,
             plan_shell: PlanShell::Deny,

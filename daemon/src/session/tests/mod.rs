@@ -190,6 +190,19 @@ impl Cast {
         .into()
     }
 
+    fn tree(&self, turn: usize, when: When, known: bool) -> Record {
+        let kept = match known {
+            true => Kept::Tree {
+                root: "/home/u/api".into(),
+                tree: "0123456789".repeat(4).try_into().unwrap(),
+                left_out: None,
+            },
+            false => Kept::Not { reason: "it took too long".into() },
+        };
+        let turn_id = self.turns[turn];
+        TreeKept { turn_id, when, kept, late: false, mode: Mode::Default, outcome: None }.into()
+    }
+
     fn finished(&self, turn: usize, outcome: Outcome) -> Record {
         TurnFinished {
             turn_id: self.turns[turn],
@@ -269,6 +282,7 @@ impl Cast {
                 .into(),
                 Some("fileChanged"),
             ),
+            (self.tree(0, When::Before, true), None),
             (self.asks(0, 0), Some("approvalRequested")),
             (ApprovalChanged { approval: Arc::clone(&self.approvals[1]) }.into(), Some("approvalChanged")),
             (self.resolved(0, Some(ChoiceId::AllowOnce), None), Some("approvalResolved")),

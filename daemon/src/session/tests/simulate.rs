@@ -77,6 +77,15 @@ impl World {
                 }
                 records
             }
+            Step::KeepTree(id) => {
+                let index = self.cast.turns.iter().position(|turn| *turn == id).unwrap();
+                vec![self.cast.tree(index, When::After, self.dice.roll(2) == 0)]
+            }
+            Step::Run(_) if self.wants_tree() => {
+                let when = self.state.trees.wanted(turn.unwrap()).unwrap();
+                let index = self.cast.turns.iter().position(|id| Some(*id) == turn).unwrap();
+                vec![self.cast.tree(index, when, self.dice.roll(3) > 0)]
+            }
             Step::Run(calls) => {
                 let effects = self.dice.roll(2) == 1;
                 calls.iter().map(|id| self.cast.running(self.call_index(id), effects)).collect()
@@ -98,6 +107,12 @@ impl World {
                 records
             }
         }
+    }
+
+    /// Whether a snapshot comes before the calls.
+    fn wants_tree(&mut self) -> bool {
+        let turn = self.state.turn.as_ref().map(|turn| turn.id);
+        turn.and_then(|turn| self.state.trees.wanted(turn)).is_some() && self.dice.roll(2) == 1
     }
 
     fn sample(&mut self, attempt: u32) -> Vec<Record> {

@@ -5,6 +5,7 @@
 //! repository is touched, nothing that it configures is run, and what is kept is what lies on the disk, byte for byte:
 //! no conversion of line ends, no filter. Ignored files, nested repositories and files that are too large are left out.
 
+mod amend;
 mod read;
 mod repository;
 mod restore;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use amend::Amend;
 pub use read::{Change, ChangeKind, Contents, Mode};
 pub use restore::{Restored, Stays};
 

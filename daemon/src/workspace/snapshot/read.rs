@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use super::store::Store;
 use super::{Kept, SnapshotError, Snapshots, TreeId, blocking};
+use crate::process::ProgramError;
 use crate::workspace::Entry;
 
 /// What an entry of a tree is.
@@ -111,24 +112,29 @@ impl Snapshots {
         self.in_time(contents(&store, changes, each, total)).await
     }
 
-    /// Which of `paths` are in a tree.
+    /// Which of `paths`, below the root, are in no snapshot because git ignores them.
     ///
     /// # Errors
-    /// The snapshots cannot be read.
-    pub async fn among(
-        &self,
-        kept: Kept<'_>,
-        tree: &TreeId,
-        paths: &[PathBuf],
-    ) -> Result<Vec<PathBuf>, SnapshotError> {
-        let paths: Vec<&str> = paths.iter().filter_map(|path| path.to_str()).collect();
+    /// git does not say.
+    pub async fn ignored(&self, kept: Kept<'_>, paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, SnapshotError> {
         if paths.is_empty() {
             return Ok(Vec::new());
         }
         let store = self.open(kept).await?;
-        let args = [&["ls-tree", "-z", "--name-only", tree.as_str(), "--"][..], &paths].concat();
-        let answer = self.in_time(store.git(&args, &store.index(), None)).await?;
-        Ok(super::pieces(&answer).map(|name| PathBuf::from(OsStr::from_bytes(name))).collect())
+        // A name that begins with a colon would mean something else.
+        let names =
+            paths.iter().flat_map(|path| [b"./", path.as_os_str().as_bytes(), b"\0"].concat()).collect();
+        let index = store.index();
+        let check = store.git_reading(&["check-ignore", "-z", "--stdin"], &index, names);
+        match self.in_time(check).await {
+            Ok(answer) => {
+                let name = |name: &[u8]| name.strip_prefix(b"./").map(|name| OsStr::from_bytes(name).into());
+                Ok(super::pieces(&answer).filter_map(name).collect())
+            }
+            // None of them.
+            Err(SnapshotError::Git(ProgramError::Failed { code: 1, .. })) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -168,7 +168,6 @@ impl Store {
     ) -> Result<Vec<u8>, SnapshotError> {
         let settings = [
             "--no-pager",
-            "--literal-pathspecs",
             "-c",
             "core.bare=false",
             "-c",

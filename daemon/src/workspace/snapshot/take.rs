@@ -139,7 +139,7 @@ fn sort(root: &Path, listed: &[u8], limits: Limits) -> Result<Sorted, SnapshotEr
 }
 
 /// A line for `--index-info` that removes an entry.
-fn take_out(name: &[u8]) -> Vec<u8> {
+pub(super) fn take_out(name: &[u8]) -> Vec<u8> {
     [b"0 ", NO_OBJECT.as_bytes(), b"\t", name, b"\0"].concat()
 }
 

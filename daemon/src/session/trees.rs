@@ -1,0 +1,118 @@
+//! Which snapshots of the work tree a session has: a fold over its records. The trees themselves lie in the session's
+//! folder, see [`crate::workspace::snapshot`].
+
+use serde::{Deserialize, Serialize};
+
+use super::record::{Kept, TreeKept, When};
+use crate::ids::{Seq, TurnId};
+use crate::journal::RecordRef;
+use crate::workspace::snapshot::TreeId;
+
+/// Every turn with its snapshots, and where the last approved plan began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trees {
+    /// Oldest first; the first is turn number 1.
+    pub turns: Vec<TurnTrees>,
+    pub plan: Option<PlanTree>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnTrees {
+    pub turn: TurnId,
+    /// Of the turn's first record.
+    pub begun: Seq,
+    /// Of its last one.
+    pub ended: Option<Seq>,
+    /// From before its first effect. Absent: it had none, or lies in no repository.
+    pub before: Option<Tree>,
+    pub after: Option<Tree>,
+}
+
+/// An approved plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanTree {
+    pub approved: Seq,
+    /// The turn that it was approved in, as an index.
+    pub turn: usize,
+    /// From before the first effect after the approval. Absent: there was none yet, or it lies in no repository.
+    pub tree: Option<Tree>,
+}
+
+/// A snapshot, or that there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tree {
+    /// Absent: it could not be taken; the record says why.
+    pub id: Option<TreeId>,
+    pub record: RecordRef,
+}
+
+impl Trees {
+    pub(super) fn turn_started(&mut self, turn: TurnId, seq: Seq) {
+        self.turns.push(TurnTrees { turn, begun: seq, ended: None, before: None, after: None });
+    }
+
+    pub(super) fn turn_finished(&mut self, turn: TurnId, seq: Seq) {
+        if let Some(known) = self.find_mut(turn) {
+            known.ended.get_or_insert(seq);
+        }
+    }
+
+    pub(super) fn plan_approved(&mut self, seq: Seq) {
+        self.plan = Some(PlanTree { approved: seq, turn: self.turns.len().saturating_sub(1), tree: None });
+    }
+
+    pub(super) fn kept(&mut self, kept: &TreeKept, record: RecordRef) {
+        let id = match &kept.kept {
+            Kept::Tree { tree, .. } => Some(tree.clone()),
+            Kept::Not { .. } => None,
+        };
+        let tree = Tree { id, record };
+        let Some(known) = self.find_mut(kept.turn_id) else { return };
+        match kept.when {
+            When::Before => known.before = Some(tree.clone()),
+            When::After => known.after = Some(tree.clone()),
+            When::Plan => {}
+        }
+        // A tree from before effects is that of a plan which waits for one, too.
+        if kept.when != When::After
+            && let Some(plan) = self.plan.as_mut().filter(|plan| plan.tree.is_none())
+        {
+            plan.tree = Some(tree);
+        }
+    }
+
+    /// The snapshots lie in the folder of the session that this one was forked from.
+    pub(super) fn left_behind(&mut self) {
+        for turn in &mut self.turns {
+            (turn.before, turn.after) = (None, None);
+        }
+        self.plan = None;
+    }
+
+    fn find_mut(&mut self, turn: TurnId) -> Option<&mut TurnTrees> {
+        self.turns.iter_mut().rfind(|known| known.turn == turn)
+    }
+
+    /// The snapshot that has to be taken before `turn`, which runs, has its next effect.
+    #[must_use]
+    pub fn wanted(&self, turn: TurnId) -> Option<When> {
+        let known = self.turns.iter().rfind(|known| known.turn == turn)?;
+        if known.before.is_none() {
+            return Some(When::Before);
+        }
+        let waits = |plan: &PlanTree| plan.tree.is_none();
+        self.plan.as_ref().is_some_and(waits).then_some(When::Plan)
+    }
+
+    /// The finished turn that lacks its second snapshot. Without a first one a second tells nothing.
+    #[must_use]
+    pub fn owed(&self) -> Option<TurnId> {
+        let last = self.turns.last()?;
+        let has_first = last.before.as_ref().is_some_and(|tree| tree.id.is_some());
+        (last.ended.is_some() && has_first && last.after.is_none()).then_some(last.turn)
+    }
+}
