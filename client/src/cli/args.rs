@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_protocol::SessionId;
+use agentd_protocol::changes::TurnRef;
 use agentd_protocol::mode::Mode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -89,6 +90,15 @@ pub(crate) enum Command {
     Rewind(RewindArgs),
     /// Puts a session away: out of the lists until it is prompted
     Archive(ArchiveArgs),
+    /// Shows what a session changed on disk, and takes parts of it back
+    #[command(
+        after_long_help = "Shows everything that changed, also by commands, where the folder is in a git repository;\n\
+        elsewhere what the agent's own tools changed.\n\nExamples:\n  agentctl diff --stat\n  \
+        agentctl diff --turn 3\n  agentctl diff --since-plan src\n  agentctl diff --turn 3 --reject src/a.rs:2\n\n\
+        --reject puts files back to how they were before; with :N only the Nth change of that file, as\nshown. \
+        What you or others changed since is left as it is."
+    )]
+    Diff(DiffArgs),
     /// Deletes a session and everything of it
     Rm(RmArgs),
     /// Lists every approval that waits for you, oldest first
@@ -313,6 +323,25 @@ pub(crate) struct ArchiveArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The session [default: this folder's], then files and folders
+    #[arg(value_names = ["ID", "PATH"], num_args = 0..)]
+    pub(crate) words: Vec<String>,
+    /// Only this turn: its number from 1, or its id
+    #[arg(long, value_name = "N|ID", value_parser = turn, conflicts_with = "since_plan")]
+    pub(crate) turn: Option<TurnRef>,
+    /// Only what came after the last approved plan
+    #[arg(long)]
+    pub(crate) since_plan: bool,
+    /// Counts lines and shows no diff
+    #[arg(long)]
+    pub(crate) stat: bool,
+    /// Takes a file back, or its change N; may be given several times
+    #[arg(long, value_name = "PATH[:N]", conflicts_with = "stat")]
+    pub(crate) reject: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RmArgs {
     /// A handle, an id or its end, or @
     pub(crate) id: String,
@@ -415,6 +444,13 @@ pub(crate) struct RpcArgs {
 
 fn mode(text: &str) -> Result<Mode, String> {
     text.parse().map_err(|error: agentd_protocol::mode::UnknownMode| error.to_string())
+}
+
+fn turn(text: &str) -> Result<TurnRef, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(TurnRef::Number(number));
+    }
+    text.parse().map(TurnRef::Id).map_err(|_| format!("{text:?} is neither a turn's number nor its id"))
 }
 
 /// `90s`, `10m`, `2h`, `500ms`; a bare number counts seconds.

@@ -10,6 +10,7 @@ mod closing;
 mod context;
 mod daemon;
 mod demo;
+mod diff;
 mod editor;
 pub(crate) mod exit;
 mod follow;
@@ -52,6 +53,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Fork(args) => sessions::fork(&context, args).await,
         Command::Rewind(args) => sessions::rewind(&context, args).await,
         Command::Archive(args) => sessions::archive(&context, args).await,
+        Command::Diff(args) => diff::diff(&context, args).await,
         Command::Rm(args) => sessions::rm(&context, args).await,
         Command::Waiting => approve::waiting(&context).await,
         Command::Approve(args) => approve::approve(&context, args).await,

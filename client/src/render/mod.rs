@@ -1,6 +1,7 @@
 //! Drawing: pure functions from wire types to styled lines.
 
 pub(crate) mod approval;
+pub(crate) mod diff;
 pub(crate) mod line;
 pub(crate) mod markdown;
 pub(crate) mod style;
