@@ -327,6 +327,23 @@ async fn what_git_is_told_to_look_away_from_is_seen() {
 }
 
 #[tokio::test]
+async fn what_the_person_and_the_repository_exclude_is_left_out() {
+    let place = Place::new();
+    let home = place.folder.path().join("home");
+    fs::write(home.join(".gitconfig"), "[core]\n\texcludesFile = ~/my \\\"ignores\n").unwrap();
+    fs::write(home.join("my \"ignores"), "*.mine\n").unwrap();
+    place.write(".git/info/exclude", "*.here\n");
+    let told = place
+        .told(|place| {
+            for name in ["x.mine", "x.here", "x.log", "x.txt"] {
+                place.write(name, "x\n");
+            }
+        })
+        .await;
+    assert_eq!(told, ["Added x.txt"]);
+}
+
+#[tokio::test]
 async fn a_look_beside_takes_the_same_tree_and_leaves_no_file() {
     let place = Place::new();
     place.take().await;
