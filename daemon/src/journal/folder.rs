@@ -85,7 +85,8 @@ pub(super) fn new_file(path: &Path) -> io::Result<File> {
 }
 
 /// No link is followed, and a pipe in a file's place is not waited for.
-const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
+pub(super) const NO_FOLLOW: i32 =
+    rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
 
 /// Whatever else may stand in its place.
 fn must_be_file(file: &File) -> io::Result<()> {

@@ -16,7 +16,7 @@ use super::pages;
 use super::service::{Job, blocking};
 use super::{
     AppendError, AppendFailure, Appended, Changed, Commit, Durability, JournalError, MAX_LINE, Mark, Place,
-    RecordRef,
+    Reach, RecordRef,
 };
 use crate::ids::Seq;
 
@@ -58,6 +58,13 @@ impl Journal {
     #[must_use]
     pub fn blobs(&self) -> &Blobs {
         &self.blobs
+    }
+
+    /// How far the acknowledged commits reach.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        let index = self.file.index.lock();
+        Reach { bytes: index.len, next: index.next }
     }
 
     /// Bytes of acknowledged commits.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BadLine, Place};
+use super::{BadLine, Place, Reach};
 use crate::ids::Seq;
 
 /// One point of the table for so many bytes of the journal.
@@ -44,6 +44,11 @@ impl Index {
             bad: Vec::new(),
             missing: Vec::new(),
         }
+    }
+
+    /// What is known of a journal of which only the end is read.
+    pub(super) fn beginning_at(reach: Reach) -> Self {
+        Self { next: reach.next, len: reach.bytes, ..Self::new() }
     }
 
     /// A commit is in the file.

@@ -22,6 +22,7 @@ mod pages;
 mod scan;
 mod service;
 mod storage;
+mod tail;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +43,7 @@ pub use frame::MAX_LINE;
 pub use handle::{Journal, JournalReader};
 pub use mark::Mark;
 pub use service::JournalService;
+pub use tail::Tail;
 
 /// The name of a journal inside its session's folder.
 pub const FILE_NAME: &str = "journal.jsonl";
@@ -95,6 +97,20 @@ pub struct RecordRef {
     pub len: u32,
     /// Of the record in its commit.
     pub index: u32,
+}
+
+/// A place between two commits: how far somebody has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Bytes of the journal before it.
+    pub bytes: u64,
+    /// The number that the next record gets.
+    pub next: Seq,
+}
+
+impl Reach {
+    /// The beginning of a journal.
+    pub const START: Self = Self { bytes: 0, next: Seq(1) };
 }
 
 /// When an append is acknowledged.

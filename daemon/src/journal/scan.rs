@@ -28,12 +28,31 @@ pub(super) struct Scan {
 
 /// Hands every commit after `from` to `each`, in order. `from`: what is known of the beginning, empty for all of it.
 pub(super) fn scan(file: &File, len: u64, from: Index, each: &mut dyn FnMut(Commit)) -> io::Result<Scan> {
-    let mut lines = Lines::new(file, from.len, len);
+    let (scan, _) = scan_some(file, len, from, u64::MAX, each)?;
+    Ok(scan)
+}
+
+/// As [`scan`], and not much further than `max_bytes`. Says whether it stopped before the end; never where the next line
+/// decides what becomes of the one before.
+pub(super) fn scan_some(
+    file: &File,
+    len: u64,
+    from: Index,
+    max_bytes: u64,
+    each: &mut dyn FnMut(Commit),
+) -> io::Result<(Scan, bool)> {
+    let begin = from.len;
+    let mut lines = Lines::new(file, begin, len);
     let mut scanner = Scanner::new(from, each);
+    let mut more = false;
     while let Some(line) = lines.next()? {
+        if scanner.end - begin >= max_bytes && scanner.is_settled() {
+            more = true;
+            break;
+        }
         scanner.line(&line);
     }
-    Ok(scanner.finish())
+    Ok((scanner.finish(), more))
 }
 
 struct Scanner<'a> {
@@ -57,6 +76,11 @@ impl<'a> Scanner<'a> {
         let (bad_lines, missing) = (from.bad().to_vec(), from.missing.clone());
         let scan = Scan { index: from, bad_lines, missing, torn: 0, torn_ended: false, newer: None };
         Self { each, scan, number, end, ended: false, unreadable: None, jump: None }
+    }
+
+    /// Whether no line seen so far waits for the next one.
+    fn is_settled(&self) -> bool {
+        self.unreadable.is_none() && self.jump.is_none()
     }
 
     fn line(&mut self, line: &Line<'_>) {

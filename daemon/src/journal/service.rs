@@ -19,7 +19,8 @@ use super::folder::{self, Beginning, Ends};
 use super::handle::{Journal, JournalReader};
 use super::index::Index;
 use super::storage::{Disk, Layer};
-use super::{AppendError, Appended, Commit, Damage, Durability, JournalError, Mark, Opened};
+use super::tail::{self, Tail};
+use super::{AppendError, Appended, Commit, Damage, Durability, JournalError, Mark, Opened, Reach};
 use crate::ids::Seq;
 
 const COMMIT_THREADS: usize = 2;
@@ -234,6 +235,40 @@ impl JournalService {
     pub async fn first_and_last_line(&self, dir: impl Into<PathBuf>) -> Result<Ends, JournalError> {
         let dir = dir.into();
         self.work(move || folder::ends(&dir)).await?
+    }
+
+    /// Folds the commits after `from` into `state`, in order, and stops after about `max_bytes` of the file. The journal
+    /// may be open or not; of one that is open, commits may be seen that are written and not yet acknowledged.
+    ///
+    /// # Errors
+    /// `Missing`, or the reason why it cannot be read.
+    pub async fn read_on<S, F>(
+        &self,
+        dir: impl Into<PathBuf>,
+        from: Reach,
+        max_bytes: u64,
+        state: S,
+        mut fold: F,
+    ) -> Result<(S, Tail), JournalError>
+    where
+        S: Send + 'static,
+        F: FnMut(&mut S, Commit) + Send + 'static,
+    {
+        let dir = dir.into();
+        blocking(move || {
+            let mut state = state;
+            let tail = tail::read_on(&dir, from, max_bytes, &mut |commit| fold(&mut state, commit))?;
+            Ok((state, tail))
+        })
+        .await?
+    }
+
+    /// The sizes of journals, by their sessions' folders; `None` where there is no journal.
+    ///
+    /// # Errors
+    /// `Stopped`.
+    pub async fn sizes(&self, dirs: Vec<PathBuf>) -> Result<Vec<Option<u64>>, JournalError> {
+        blocking(move || dirs.iter().map(|dir| tail::size(dir)).collect()).await
     }
 
     /// Removes a session's folder with all in it. A journal that is still open there takes nothing more.

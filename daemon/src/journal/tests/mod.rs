@@ -7,6 +7,7 @@ mod folders;
 mod marks;
 mod pages;
 mod reading;
+mod tail;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
