@@ -945,3 +945,32 @@ fn the_next_command_is_the_one_that_was_typed() {
         assert!(stderr.trim_end().ends_with(expected), "{args:?}: {stderr}");
     }
 }
+
+#[test]
+fn search_shows_where_something_was_said_and_the_next_command() {
+    let found = json!({
+        "sessionId": SESSION, "handle": "api-otter", "title": "Paging", "parent": null, "cwd": "/srv/api", "mode": "plan",
+        "model": {"provider": "p", "model": "m", "reason": "asked for"}, "createdAt": "2026-11-30T12:00:00.000Z",
+        "updatedAt": "2026-11-30T12:00:00.000Z", "activity": "idle", "waitingFor": [], "lastOutcome": null, "health": "ok",
+    });
+    let hit = json!({
+        "session": found, "seq": 7, "at": "2026-11-30T12:00:00.000Z", "role": "assistant",
+        "snippet": [{"text": "uses "}, {"text": "cursors", "matched": true}, {"text": " \u{1b}[2Jnow"}],
+    });
+    let fake = Fake::start(vec![
+        ("session/search", fixed(move || ok(json!({"hits": [hit], "complete": false})))),
+        ("daemon/reindex", fixed(|| ok(json!({"sessions": 2})))),
+    ]);
+    let output = fake.agentctl(&["search", "--limit", "5", "cursors", "now"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    assert!(stdout.starts_with("api-otter  Paging  /srv/api\n"), "{stdout}");
+    assert!(stdout.contains("agent  uses cursors <U+001B>[2Jnow\n"), "{stdout}");
+    assert!(stdout.contains(&format!("attach {SESSION} --all\n")), "{stdout}");
+    assert!(text(&output.stderr).contains("something may be missing"), "{}", text(&output.stderr));
+    assert_eq!(fake.wait_for("session/search"), json!({"query": "cursors now", "limit": 5}));
+
+    let output = fake.agentctl(&["daemon", "reindex"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).starts_with("The index is being made anew from 2 sessions.\n"));
+}

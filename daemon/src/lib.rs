@@ -16,6 +16,7 @@ pub mod model;
 pub mod permission;
 pub mod plan;
 pub mod process;
+pub mod store;
 pub mod workspace;
 
 // Floor 3: what an agent can do, and how a request is built.

@@ -71,6 +71,15 @@ pub struct DoctorResult {
     pub checks: Vec<Check>,
 }
 
+/// `daemon/reindex` answers at once; nothing is missing from lists meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ReindexResult {
+    /// Sessions whose journals will be read.
+    pub sessions: u32,
+}
+
 /// `daemon/shutdown` answers at once; the connection ends when the daemon has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

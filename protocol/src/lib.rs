@@ -22,6 +22,7 @@ pub mod permission;
 pub mod plan;
 #[cfg(feature = "schema")]
 pub mod schema;
+pub mod search;
 pub mod session;
 pub mod show;
 pub mod time;

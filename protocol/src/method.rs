@@ -5,7 +5,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{approval, blob, changes, daemon, event, history, initialize, key, plan, session, turn};
+use crate::{approval, blob, changes, daemon, event, history, initialize, key, plan, search, session, turn};
 
 /// A method of the protocol.
 pub trait Method {
@@ -82,6 +82,7 @@ methods! {
     SessionDelete = "session/delete", session::SessionParams => Empty;
     /// Its journaled events, page by page, from either end.
     SessionHistory = "session/history", history::HistoryParams => history::HistoryResult;
+    SessionSearch = "session/search", search::SearchParams => search::SearchResult;
     TurnWait = "turn/wait", turn::TurnWaitParams => turn::TurnWaitResult;
     /// Answers the subscription's id; events follow as `events/event` notifications.
     EventsSubscribe = "events/subscribe", event::SubscribeParams => String;
@@ -97,6 +98,8 @@ methods! {
     KeyTest = "key/test", key::KeyNameParams => key::KeyTestResult;
     DaemonStatus = "daemon/status", Empty => daemon::StatusResult;
     DaemonDoctor = "daemon/doctor", Empty => daemon::DoctorResult;
+    /// Throws the index away and makes it anew from the journals. Answers at once; `daemon/doctor` says how far it is.
+    DaemonReindex = "daemon/reindex", Empty => daemon::ReindexResult;
     DaemonShutdown = "daemon/shutdown", Empty => daemon::ShutdownResult;
 }
 

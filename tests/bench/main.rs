@@ -9,6 +9,7 @@
 mod figures;
 mod home;
 mod line;
+mod many;
 mod usage;
 
 use std::path::PathBuf;
@@ -38,6 +39,7 @@ fn main() -> anyhow::Result<()> {
     let mut figures = sizes(&binaries)?;
     figures.extend(starts(&binaries, runs)?);
     figures.extend(work(&binaries, runs)?);
+    figures.extend(many::many(&binaries, runs)?);
     println!("{}", table(&figures));
     Ok(())
 }

@@ -99,6 +99,12 @@ pub(crate) enum Command {
         What you or others changed since is left as it is."
     )]
     Diff(DiffArgs),
+    /// Finds what was said in any session: titles, prompts, answers
+    #[command(
+        after_long_help = "Every word has to be there; a word also finds longer ones that begin with it. The newest come first.\n\n\
+        Examples:\n  agentctl search pagination\n  agentctl search --here cursor tests"
+    )]
+    Search(SearchArgs),
     /// Deletes a session and everything of it
     Rm(RmArgs),
     /// Lists every approval that waits for you, oldest first
@@ -342,6 +348,19 @@ pub(crate) struct DiffArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct SearchArgs {
+    /// Only sessions of this folder
+    #[arg(long)]
+    pub(crate) here: bool,
+    /// How many places to show
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) limit: u32,
+    /// What to look for
+    #[arg(required = true, value_name = "WORDS")]
+    pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RmArgs {
     /// A handle, an id or its end, or @
     pub(crate) id: String,
@@ -432,6 +451,8 @@ pub(crate) enum DaemonCommand {
     Status,
     /// Checks what it needs and says what to type
     Doctor,
+    /// Makes the index of lists and search anew; nothing is lost meanwhile
+    Reindex,
 }
 
 #[derive(Debug, Args)]

@@ -41,6 +41,16 @@ pub(crate) async fn daemon(context: &Context, command: DaemonCommand) -> Result<
             print(&status_lines(&client.call::<method::DaemonStatus>(Empty {}).await?))?;
             Ok(Exit::Finished)
         }
+        DaemonCommand::Reindex => {
+            let client = context.connect_or_start().await?;
+            let sessions = client.call::<method::DaemonReindex>(Empty {}).await?.sessions;
+            print(&[
+                Line::from(format!("The index is being made anew from {}.", count(sessions))),
+                Line::styled(Style::Dim, "How far it is: ")
+                    .with(Style::Command, &format!("{} daemon doctor", context.program)),
+            ])?;
+            Ok(Exit::Finished)
+        }
         DaemonCommand::Doctor => {
             let client = context.connect_or_start().await?;
             let doctor = client.call::<method::DaemonDoctor>(Empty {}).await?;
@@ -49,6 +59,10 @@ pub(crate) async fn daemon(context: &Context, command: DaemonCommand) -> Result<
             Ok(if failed { Exit::Failed } else { Exit::Finished })
         }
     }
+}
+
+fn count(sessions: u32) -> String {
+    if sessions == 1 { "1 session".to_owned() } else { format!("{sessions} sessions") }
 }
 
 async fn stop(context: &Context) -> Result<Exit, Failure> {

@@ -20,6 +20,7 @@ mod reader;
 mod resolve;
 mod run;
 mod screen;
+mod search;
 mod sessions;
 mod signals;
 mod terminal;
@@ -54,6 +55,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Rewind(args) => sessions::rewind(&context, args).await,
         Command::Archive(args) => sessions::archive(&context, args).await,
         Command::Diff(args) => diff::diff(&context, args).await,
+        Command::Search(args) => search::search(&context, args).await,
         Command::Rm(args) => sessions::rm(&context, args).await,
         Command::Waiting => approve::waiting(&context).await,
         Command::Approve(args) => approve::approve(&context, args).await,

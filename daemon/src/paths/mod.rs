@@ -162,6 +162,10 @@ impl Paths {
     pub fn lock_file(&self) -> PathBuf {
         self.state.join("lock")
     }
+    #[must_use]
+    pub fn index_file(&self) -> PathBuf {
+        self.state.join("index.db")
+    }
     fn scratch_dir(&self) -> PathBuf {
         self.state.join("scratch")
     }

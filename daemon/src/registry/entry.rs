@@ -4,18 +4,21 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use agentd_protocol::search::SearchRole;
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::Registry;
-use crate::ids::SessionId;
+use crate::ids::{Seq, SessionId};
 use crate::journal::{Journal, JournalError};
 use crate::session::command::Command;
 use crate::session::error::Changed;
 use crate::session::feed::Feed;
+use crate::session::project::row;
 use crate::session::state::SessionState;
 use crate::session::{Ended, Loading, Session, SessionError, Watcher, create, guarded, load};
+use crate::store::{Text, Update};
 
 /// Commands that may wait for one session. A full mailbox answers "try again".
 const MAILBOX: usize = 256;
@@ -274,9 +277,14 @@ async fn bring_up(registry: &Arc<Registry>, entry: &Entry, start: Start) -> Resu
     let deps = Arc::clone(&registry.deps);
     let watcher: Arc<dyn Watcher> = Arc::clone(registry) as Arc<dyn Watcher>;
     let (state, journal, notices, loading) = match start {
-        Start::Fresh(parts) => (parts.0, parts.1, Vec::new(), Loading::Fresh),
+        Start::Fresh(parts) => {
+            let (state, journal) = *parts;
+            registry.store.committed(beginning(&state, &journal));
+            (state, journal, Vec::new(), Loading::Fresh)
+        }
         Start::Load => {
             let loaded = load(&deps, entry.id).await?;
+            registry.store.opened(entry.id, loaded.journal.reach());
             let loading = Loading::Journal { kept: loaded.kept };
             (loaded.state, loaded.journal, loaded.notices, loading)
         }
@@ -290,6 +298,14 @@ async fn bring_up(registry: &Arc<Registry>, entry: &Entry, start: Start) -> Resu
         tracing::error!(session = %entry.id, %error, "what the last process left open was not closed");
     }
     Ok(session)
+}
+
+/// What the index is told of a session that was just made.
+fn beginning(state: &SessionState, journal: &Journal) -> Update {
+    let row = row(state);
+    let title =
+        row.title.as_ref().and_then(|title| Text::new(Seq(1), row.created_at, SearchRole::Title, title));
+    Update { row, from: 0, to: journal.reach(), texts: title.into_iter().collect() }
 }
 
 /// Answers everything that waits in a mailbox.

@@ -4,6 +4,7 @@
 mod entry;
 mod feed;
 mod history;
+mod index;
 mod list;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -28,6 +29,7 @@ use crate::session::command::{Caller, Command, Reply, Snapshot};
 use crate::session::deps::Deps;
 use crate::session::project::view;
 use crate::session::{Forking, SessionError, Watcher, blocking, create, fork, models::Models};
+use crate::store::{Store, Update};
 
 pub use feed::{DaemonFeed, FeedNews};
 
@@ -46,6 +48,7 @@ pub struct Registry {
     rows: Mutex<HashMap<SessionId, (Row, Vec<Approval>)>>,
     feed: Arc<DaemonFeed>,
     looked: history::Looked,
+    store: Store,
     tracker: TaskTracker,
     stopping: AtomicBool,
     /// Cancelled once [`Registry::resume_active`] is through: before that the rows do not tell who waits.
@@ -65,8 +68,10 @@ pub struct Gauges {
 impl Registry {
     #[must_use]
     pub fn new(deps: Arc<Deps>) -> Arc<Self> {
+        let store = Store::new(deps.paths.index_file());
         Arc::new(Self {
             deps,
+            store,
             entries: DashMap::new(),
             rows: Mutex::default(),
             feed: Arc::default(),
@@ -373,6 +378,7 @@ impl Registry {
         self.deps.leave.cancel();
         self.tracker.close();
         self.tracker.wait().await;
+        self.store.stop().await;
     }
 
     fn is_stopping(&self) -> bool {
@@ -386,7 +392,12 @@ impl Watcher for Registry {
         self.rows().insert(row.session_id, (row, approvals));
     }
 
+    fn committed(&self, update: Update) {
+        self.store.committed(update);
+    }
+
     fn deleted(&self, id: SessionId) {
+        self.store.deleted(id);
         self.unloaded(id);
         self.looked.forget(id);
         self.feed.deleted(id);

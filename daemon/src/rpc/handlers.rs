@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use agentd_protocol::approval::{ApprovalListResult, By, WaitingApproval};
 use agentd_protocol::blob::BlobGetResult;
-use agentd_protocol::daemon::{ShutdownResult, StatusResult};
+use agentd_protocol::daemon::{ReindexResult, ShutdownResult, StatusResult};
 use agentd_protocol::initialize::{InitializeResult, ServerInfo};
 use agentd_protocol::method::{self, Empty};
 use agentd_protocol::session::GetResult;
@@ -108,6 +108,9 @@ fn sessions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
     })?;
     method::<method::SessionList, _, _, _>(m, |params, daemon, _| async move {
         daemon.registry.list(&params).await.map_err(wire)
+    })?;
+    method::<method::SessionSearch, _, _, _>(m, |params, daemon, _| async move {
+        daemon.registry.search(params).await.map_err(wire)
     })?;
     method::<method::SessionGet, _, _, _>(m, |params, daemon, _| async move {
         let snapshot = daemon.registry.snapshot(params.session_id).await.map_err(wire)?;
@@ -252,6 +255,10 @@ fn about_daemon(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
     method::<method::DaemonDoctor, _, _, _>(m, |_, daemon, _| async move {
         let checks = tokio::task::spawn_blocking(move || (daemon.doctor)(&daemon)).await.unwrap_or_default();
         Ok(agentd_protocol::daemon::DoctorResult { checks })
+    })?;
+    method::<method::DaemonReindex, _, _, _>(m, |_, daemon, _| async move {
+        let sessions = daemon.registry.reindex().await.map_err(wire)?;
+        Ok(ReindexResult { sessions: u32::try_from(sessions).unwrap_or(u32::MAX) })
     })?;
     method::<method::DaemonShutdown, _, _, _>(m, |_, daemon, connection| async move {
         person_only(&connection)?;

@@ -29,6 +29,7 @@ use super::state::SessionState;
 use super::step::{Step, next_step};
 use crate::journal::{Journal, JournalReader};
 use crate::paths::markers::Markers;
+use crate::store::Update;
 use crate::tool::{Prepared, ToolError};
 
 /// How long an idle session stays in memory.
@@ -37,6 +38,8 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Told about changes that concern more than one session: lists, the count of what waits.
 pub trait Watcher: Send + Sync {
     fn changed(&self, row: Row, approvals: Vec<Approval>);
+    /// Commits are journaled and folded in. Told for each, in order; must not wait.
+    fn committed(&self, update: Update);
     /// The session is no more. Told before the one who asked for it is.
     fn deleted(&self, id: agentd_protocol::SessionId);
 }

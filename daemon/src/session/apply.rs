@@ -437,7 +437,7 @@ impl SessionState {
 
 /// Whether a record is something that happened in the session. What the daemon writes down because it leaves, comes back
 /// or looks at a file does not make a session newer.
-fn is_news(record: &Record) -> bool {
+pub(super) fn is_news(record: &Record) -> bool {
     !matches!(
         record,
         Record::TurnParked(_) | Record::TurnResumed(_) | Record::PlanRecovered(_) | Record::PlanSaved(_)

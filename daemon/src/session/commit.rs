@@ -5,10 +5,12 @@ use agentd_protocol::Timestamp;
 use super::actor::Session;
 use super::error::{Changed, SessionError};
 use super::feed::WireEvent;
-use super::project::{project, state_changed};
+use super::outline;
+use super::project::{project, row, state_changed};
 use super::record::{Body, CallInput, INLINE_LIMIT, Json, Record};
 use crate::ids::{Seq, TurnId};
-use crate::journal::{self, AppendError, Durability};
+use crate::journal::{self, AppendError, Durability, Reach};
+use crate::store::Update;
 
 /// Characters of a blob's text that its reference shows of either end.
 const BLOB_ENDS: usize = 2_000;
@@ -43,11 +45,12 @@ impl Session {
                 return Err(self.append_failed(error));
             }
         };
-        let mut events = Vec::new();
+        let (mut events, mut texts) = (Vec::new(), Vec::new());
         let mut text_done = false;
         for (index, record) in (0u32..).zip(&records) {
             let seq = Seq(appended.first.0 + u64::from(index));
             self.state.apply(seq, at, appended.place.record(index), record);
+            texts.extend(outline::text(seq, at, record));
             text_done |= matches!(record, Record::Replied(_) | Record::SampleFailed(_));
             if let Some(event) = self.project_live(seq, at, turn, record).await {
                 events.push(event);
@@ -56,6 +59,13 @@ impl Session {
         let status = state_changed(&self.state);
         self.feed.publish(appended.last, events, text_done, Some(&status));
         self.row_changed();
+        let place = appended.place;
+        self.watcher.committed(Update {
+            row: row(&self.state),
+            from: place.offset,
+            to: Reach { bytes: place.offset + u64::from(place.len), next: Seq(appended.last.0 + 1) },
+            texts,
+        });
         Ok(())
     }
 

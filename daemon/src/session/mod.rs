@@ -22,6 +22,7 @@ mod inbox;
 mod keeping;
 mod load;
 pub mod models;
+pub mod outline;
 mod planning;
 pub mod project;
 pub mod record;

@@ -3,6 +3,7 @@
 use agentd_protocol::daemon::{Check, CheckStatus};
 
 use crate::rpc::handlers::Daemon;
+use crate::store::{Standing, Store};
 
 pub(super) fn checks(daemon: &Daemon) -> Vec<Check> {
     let deps = daemon.registry.deps();
@@ -38,6 +39,7 @@ pub(super) fn checks(daemon: &Daemon) -> Vec<Check> {
         "not built yet: every command asks a person, and plan mode has no shell".into(),
         None,
     ));
+    checks.push(index(daemon.registry.store()));
     let path = std::env::var("PATH").unwrap_or_default();
     let path = path.as_str();
     for (name, program) in [("shell", "/bin/bash"), ("git", "git")] {
@@ -52,6 +54,26 @@ pub(super) fn checks(daemon: &Daemon) -> Vec<Check> {
         checks.push(warning("settings", notice.text.clone(), None));
     }
     checks
+}
+
+/// Whether lists and the search have all they need.
+fn index(store: &Store) -> Check {
+    let (done, all) = store.progress();
+    let filling = format!(
+        "being made from the journals, {done} of {all} sessions done; until then lists read the journals, and search may \
+         miss something"
+    );
+    match store.standing() {
+        Standing::Ready => ok("index", format!("knows every session; {all} were there at the last look")),
+        Standing::Closed | Standing::Filling => warning("index", filling, None),
+        Standing::Failed(reason) => warning(
+            "index",
+            format!(
+                "cannot be used ({reason}): lists read every journal, search does not work, nothing is lost"
+            ),
+            Some("agentctl daemon reindex"),
+        ),
+    }
 }
 
 fn ok(name: &str, detail: String) -> Check {

@@ -184,6 +184,7 @@ async fn daemon(arguments: Arguments) -> anyhow::Result<ExitCode> {
         registry.resume_active().await;
         registry.sweep().await;
     });
+    daemon.registry.keep_index();
     let watchdog = tokio::spawn(systemd::watchdog(Arc::clone(&journals)));
 
     tokio::select! {

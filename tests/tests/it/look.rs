@@ -154,7 +154,8 @@ fn wait_ends_with_how_the_session_stands() {
     let mut chat = world.session("default");
     chat.prompt("Go");
     let waits = printed(&world, &["wait"], 4);
-    assert!(waits.contains("agentctl approve") && waits.contains("--digest"), "{waits}");
+    // Nothing was shown here, so the command that shows it comes first.
+    assert!(waits.contains("Next: agentctl approve ") && !waits.contains("--digest"), "{waits}");
     assert_eq!(printed(&world, &["wait", "--for", "waiting"], 4), waits);
     printed(&world, &["wait", "--for", "turn", "--timeout", "50ms"], 124);
     // It waits while somebody answers.

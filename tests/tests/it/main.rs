@@ -7,6 +7,7 @@ mod calls;
 mod changes;
 mod clients;
 mod crash;
+mod index;
 mod look;
 mod order;
 mod plan_approval;

@@ -4,6 +4,7 @@ mod checkpoints;
 mod durability;
 mod forks;
 mod history;
+mod index;
 mod live;
 mod plan_file;
 mod plans;
@@ -137,6 +138,7 @@ impl Home {
         let registry = registry(&paths, &journals, &clock, &probe, &model);
         registry.resume_active().await;
         registry.sweep().await;
+        registry.keep_index();
         Self { registry, journals, faults, clock, probe, model, paths, project, _root: root }
     }
 
@@ -163,6 +165,7 @@ impl Home {
         self.registry = registry(&self.paths, &self.journals, &self.clock, &self.probe, &self.model);
         self.registry.resume_active().await;
         self.registry.sweep().await;
+        self.registry.keep_index();
         self
     }
 

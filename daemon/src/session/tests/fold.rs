@@ -1,5 +1,8 @@
 use proptest::prelude::*;
 
+use agentd_protocol::session::Row;
+
+use super::super::outline::Outline;
 use super::super::project::{row, view};
 use super::super::recover::recover;
 use super::super::step::{Step, next_step};
@@ -42,6 +45,36 @@ pub(super) fn picks() -> impl Strategy<Value = Vec<(usize, usize, usize)>> {
 }
 
 proptest! {
+    /// What the index is told of a session, folded record by record, is what the session itself would say when idle.
+    #[test]
+    fn the_outline_tells_what_the_fold_does(picks in picks()) {
+        let cast = Cast::new();
+        let mut state = cast.state();
+        let mut outline = Outline::default();
+        outline.apply(Seq(1), at(0), &cast.created().into());
+        for record in records(&cast, &picks) {
+            // A session is begun once.
+            if matches!(record, Record::Created(_)) {
+                continue;
+            }
+            fold(&mut state, [&record]);
+            outline.apply(state.head, state.updated_at, &record);
+        }
+        let idle = outline.row.unwrap();
+        let live = row(&state);
+        let expected = Row {
+            session_id: idle.session_id,
+            activity: idle.activity,
+            waiting_for: Vec::new(),
+            health: idle.health,
+            // What waits in the inbox, and for whom, is told by the records that end a turn.
+            last_prompt: idle.last_prompt.clone(),
+            held_prompts: idle.held_prompts,
+            ..live
+        };
+        prop_assert_eq!(idle, expected);
+    }
+
     /// Any record in any state: no panic, here or in what looks at the state.
     #[test]
     fn the_fold_is_total(picks in picks()) {

@@ -18,6 +18,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("permission", 2),
     ("plan", 2),
     ("process", 2),
+    ("store", 2),
     ("workspace", 2),
     ("context", 3),
     ("tool", 3),
@@ -29,7 +30,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("start", 7),
 ];
 
-const FILES: &[&str] = &["workspace", "journal", "config", "secret", "paths"];
+const FILES: &[&str] = &["workspace", "journal", "store", "config", "secret", "paths"];
 
 /// Paths that only some modules may name, and what the others do instead.
 const OWNED: &[Owned] = &[
