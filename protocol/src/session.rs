@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::approval::Approval;
+use crate::changes::RevertResult;
 use crate::ids::{ApprovalId, CallId, MessageId, Seq, SessionId, TurnId};
 use crate::mode::Mode;
 use crate::plan::PlanState;
@@ -357,7 +358,7 @@ pub struct ForkResult {
 
 /// `session/rewind`: the model forgets everything from that turn on. What was journaled stays and can be looked at; mode,
 /// plan, approvals and usage stay as they are now. Errors: `notFound` (session, turn), `conflict` while a turn runs or
-/// prompts wait, `refused` (a program), `invalidInput` (`turns`), `unsupported` (`files`).
+/// prompts wait, `refused` (a program), `invalidInput` (`turns`), `storage`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -369,7 +370,7 @@ pub struct RewindParams {
     /// How many of the last turns are forgotten. Default: 1. Not with `beforeTurn`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
-    /// Puts files back as they were before that turn, too.
+    /// Puts files back as they were before that turn, too. What somebody changed since stays, and is named.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub files: bool,
 }
@@ -382,6 +383,9 @@ pub struct RewindResult {
     pub before_turn: TurnId,
     /// How many turns were, that one included.
     pub turns: u32,
+    /// What became of the files, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<RevertResult>,
 }
 
 /// `session/archive`: out of the lists, until it is prompted again or taken back. Errors: `notFound`, `conflict` while it

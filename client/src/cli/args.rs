@@ -84,8 +84,8 @@ pub(crate) enum Command {
     Fork(ForkArgs),
     /// Lets the model forget the last turns
     #[command(
-        after_long_help = "What happened can still be looked at; files, mode and plan stay as they are.\n\n\
-        Examples:\n  agentctl rewind\n  agentctl rewind api-paging-otter --turns 3"
+        after_long_help = "What happened can still be looked at; mode and plan stay as they are, and so do files without \
+        --files.\n\nExamples:\n  agentctl rewind\n  agentctl rewind api-paging-otter --turns 3 --files"
     )]
     Rewind(RewindArgs),
     /// Puts a session away: out of the lists until it is prompted
@@ -317,6 +317,9 @@ pub(crate) struct RewindArgs {
     /// The first turn that is forgotten, by its number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) turn: Option<u32>,
+    /// Puts files back too, except those that somebody else changed since
+    #[arg(long)]
+    pub(crate) files: bool,
 }
 
 #[derive(Debug, Args)]

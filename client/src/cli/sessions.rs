@@ -85,13 +85,18 @@ pub(crate) async fn rewind(context: &Context, args: RewindArgs) -> Result<Exit, 
             return Err(Failure::usage(format!("{} has {has}, there is no turn {number}", state.handle)));
         }
     };
-    let params = RewindParams { session_id, before_turn: None, turns: Some(count), files: false };
+    let params = RewindParams { session_id, before_turn: None, turns: Some(count), files: args.files };
     let result = client.call::<method::SessionRewind>(params).await?;
     let what = match result.turns {
         1 => "the last turn is forgotten".to_owned(),
         turns => format!("the last {turns} turns are forgotten"),
     };
-    screen::print(&[Line::from(format!("{}: {what}. Files are as they were.", state.handle))])?;
+    let mut lines = vec![Line::from(format!("{}: {what}.", state.handle))];
+    match &result.files {
+        Some(files) => lines.extend(crate::render::diff::reverted(files)),
+        None => lines.push(Line::styled(Style::Dim, "Files are as they were.")),
+    }
+    screen::print(&lines)?;
     Ok(Exit::Finished)
 }
 

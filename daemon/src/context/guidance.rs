@@ -122,10 +122,15 @@ pub fn mode_changed(mode: Mode) -> String {
 
 /// A person took the conversation back to an earlier point.
 #[must_use]
-pub fn rewound(mode: Mode) -> String {
+pub fn rewound(mode: Mode, files: bool) -> String {
+    let them = if files {
+        "The files that were changed since were put back as far as nobody else has changed them"
+    } else {
+        "Files may have changed since"
+    };
     note(&format!(
-        "A person took this conversation back to here; what came after is forgotten. Files may have changed since: read them \
-         again before you rely on them. {}",
+        "A person took this conversation back to here; what came after is forgotten. {them}: read them again before you rely \
+         on them. {}",
         now(mode)
     ))
 }

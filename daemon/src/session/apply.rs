@@ -206,6 +206,9 @@ impl SessionState {
             Record::CallStarted(started) => {
                 if let Some(turn) = &mut self.turn {
                     turn.parked = false;
+                    if started.effects {
+                        self.trees.touched(turn.id);
+                    }
                 }
                 self.set_call(&started.call_id, |call| {
                     if call.state != CallState::Finished {

@@ -79,7 +79,8 @@ impl Session {
                 Kept::Not { reason }
             }
         };
-        let late = when == When::After && self.keeping.ended_here != Some(turn);
+        let runs = self.state.turn.as_ref().is_some_and(|running| running.id == turn);
+        let late = when == When::After && !runs && self.keeping.ended_here != Some(turn);
         let (mode, outcome) = (self.state.mode, self.state.last_outcome);
         self.commit(vec![TreeKept { turn_id: turn, when, kept, late, mode, outcome }.into()]).await
     }

@@ -219,8 +219,9 @@ fn paths_of(input: &CallInput) -> Vec<String> {
 #[must_use]
 pub fn activity(state: &SessionState) -> Activity {
     match next_step(state) {
+        Step::Idle => Activity::Idle,
         // Whoever prompts it is served: nothing that it works on is left.
-        Step::Idle | Step::KeepTree(_) => Activity::Idle,
+        Step::KeepTree(_) if state.turn.is_none() => Activity::Idle,
         Step::Await => Activity::Waiting,
         _ => Activity::Running,
     }

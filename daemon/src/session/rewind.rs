@@ -16,9 +16,6 @@ impl Session {
         caller: &Caller,
     ) -> Result<RewindResult, SessionError> {
         self.person(caller)?;
-        if params.files {
-            return Err(SessionError::Unsupported { field: "files" });
-        }
         self.at_rest("rewind it")?;
         let turns = &self.state.trees.turns;
         let first = match (params.before_turn, params.turns) {
@@ -30,15 +27,19 @@ impl Session {
             (None, count) => turns.len().checked_sub(count.unwrap_or(1) as usize),
         };
         let first = first.ok_or(SessionError::NotFound("turn"))?;
-        let (start, result) = {
+        let (start, mut result) = {
             let turn = &turns[first];
             let count = u32::try_from(turns.len() - first).unwrap_or(u32::MAX);
-            (turn.begun, RewindResult { before_turn: turn.turn, turns: count })
+            (turn.begun, RewindResult { before_turn: turn.turn, turns: count, files: None })
         };
         let keep = self.state.context.iter().map(|item| item.seq).filter(|seq| *seq < start).collect();
+        // The files first: if they cannot be put back, nothing is forgotten that tells of them.
+        if params.files {
+            result.files = Some(self.restore_before(result.before_turn).await?);
+        }
         let records = vec![
             ContextReset { reason: ResetReason::Rewind, keep }.into(),
-            self.guidance(context::rewound(self.state.mode)).await?,
+            self.guidance(context::rewound(self.state.mode, params.files)).await?,
         ];
         self.commit(records).await?;
         Ok(result)

@@ -30,7 +30,8 @@ pub enum Step {
     Busy,
     WaitUntil(Timestamp),
     Finish(Ending),
-    /// Keep the work tree as this turn, which has finished, left it.
+    /// Keep the work tree as this turn leaves it: before it is said to have ended, so that what a person does then is not taken
+    /// for the turn's.
     KeepTree(TurnId),
 }
 
@@ -59,7 +60,13 @@ pub fn next_step(state: &SessionState) -> Step {
             (None, Some(entry)) if !state.inbox_held => Step::StartTurn(entry.prompt_id),
             _ => Step::Idle,
         },
-        Some(turn) => turn_step(state, turn),
+        Some(turn) => match turn_step(state, turn) {
+            // Whoever interrupts it does not wait for that: it comes right after the end.
+            Step::Finish(_) if turn.stopping.is_none() && state.trees.lacks_end(turn.id) => {
+                Step::KeepTree(turn.id)
+            }
+            step => step,
+        },
     }
 }
 

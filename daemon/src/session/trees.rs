@@ -50,6 +50,13 @@ pub struct Tree {
     pub record: RecordRef,
 }
 
+impl TurnTrees {
+    /// Without a first snapshot a second tells nothing.
+    fn lacks_end(&self) -> bool {
+        self.before.as_ref().is_some_and(|tree| tree.id.is_some()) && self.after.is_none()
+    }
+}
+
 impl Trees {
     pub(super) fn turn_started(&mut self, turn: TurnId, seq: Seq) {
         self.turns.push(TurnTrees { turn, begun: seq, ended: None, before: None, after: None });
@@ -108,11 +115,23 @@ impl Trees {
         self.plan.as_ref().is_some_and(waits).then_some(When::Plan)
     }
 
-    /// The finished turn that lacks its second snapshot. Without a first one a second tells nothing.
+    /// The finished turn that lacks its second snapshot.
     #[must_use]
     pub fn owed(&self) -> Option<TurnId> {
         let last = self.turns.last()?;
-        let has_first = last.before.as_ref().is_some_and(|tree| tree.id.is_some());
-        (last.ended.is_some() && has_first && last.after.is_none()).then_some(last.turn)
+        (last.ended.is_some() && last.lacks_end()).then_some(last.turn)
+    }
+
+    /// Whether `turn`, which is about to end, lacks its second snapshot.
+    #[must_use]
+    pub fn lacks_end(&self, turn: TurnId) -> bool {
+        self.turns.last().is_some_and(|last| last.turn == turn && last.lacks_end())
+    }
+
+    /// `turn` goes on to change things: what was kept of its end is none.
+    pub(super) fn touched(&mut self, turn: TurnId) {
+        if let Some(known) = self.find_mut(turn) {
+            known.after = None;
+        }
     }
 }

@@ -394,3 +394,32 @@ fn agentctl_shows_the_diff_and_rejects_a_hunk() {
     let (code, _) = agentctl(&["diff", "--turn", "7"]);
     assert_eq!(code, Some(1));
 }
+
+#[test]
+fn going_back_with_the_files_undoes_what_was_done_since_and_leaves_what_others_did() {
+    let script = Script::new()
+        .step(shell("echo first >a.txt"))
+        .step(done())
+        .step(shell("echo second >a.txt; echo new >b.txt; rm lines.txt; echo mine >c.txt"))
+        .step(done());
+    let world = world(script);
+    let mut chat = world.session("bypassPermissions");
+    turn(&mut chat);
+    let project = world.home.project();
+    let before = content(&project.path);
+    turn(&mut chat);
+    project.write("c.txt", "somebody else's\n");
+    let result = ask(&mut chat, "session/rewind", json!({"files": true}));
+    assert_eq!(result["turns"], 1);
+    let stays = result["files"]["stays"].as_array().unwrap();
+    assert_eq!((stays.len(), &stays[0]["changedSince"]), (1, &json!(true)), "{result}");
+    assert_eq!(project.read("c.txt"), "somebody else's\n");
+    std::fs::remove_file(project.path.join("c.txt")).unwrap();
+    assert!(content(&project.path) == before, "byte for byte");
+    // The model is told that the files have changed, and of the turn no more.
+    chat.prompt("Go on");
+    chat.outcome();
+    let asked = world.model.requests()[4].to_string();
+    assert!(asked.contains("were put back"), "{asked}");
+    assert!(asked.contains("echo first") && !asked.contains("echo second"), "{asked}");
+}

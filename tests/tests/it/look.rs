@@ -145,6 +145,34 @@ fn a_session_without_a_turn_says_what_to_type() {
 }
 
 #[test]
+fn a_session_is_forked_taken_back_and_put_away_by_its_handle() {
+    let world = World::new(Script::new().step(Reply::text("One.")).step(Reply::text("Two.")));
+    let mut chat = world.session("default");
+    for _ in 0..2 {
+        chat.prompt("Go");
+        chat.outcome();
+    }
+    let handle = chat.state()["handle"].as_str().unwrap().to_owned();
+    let made = printed(&world, &["fork", &handle], 0);
+    assert!(
+        made.contains("has 2 turns behind it; mode default.") && made.contains("Next: agentctl send "),
+        "{made}"
+    );
+    let back = printed(&world, &["rewind", &handle, "--turn", "2"], 0);
+    assert!(
+        back.contains("the last turn is forgotten") && back.contains("Files are as they were."),
+        "{back}"
+    );
+    assert!(printed(&world, &["rewind", &handle, "--turn", "3"], 2).contains("there is no turn 3"));
+    let away = printed(&world, &["archive", &handle], 0);
+    let undo = away.lines().find_map(|line| line.strip_prefix("To take it back: agentctl ")).unwrap();
+    assert!(!printed(&world, &["ls"], 0).contains(&handle));
+    assert!(printed(&world, &["ls", "--all"], 0).contains(&handle));
+    printed(&world, &undo.split(' ').collect::<Vec<_>>(), 0);
+    assert!(printed(&world, &["ls"], 0).contains(&handle));
+}
+
+#[test]
 fn wait_ends_with_how_the_session_stands() {
     let script = Script::new()
         .step(call("write_file", json!({"file_path": "c", "content": "x"})))

@@ -10,6 +10,10 @@ fn back(id: SessionId, before: Option<TurnId>) -> RewindParams {
     RewindParams { session_id: id, before_turn: before, turns: None, files: false }
 }
 
+fn forgotten(before_turn: TurnId, turns: u32) -> RewindResult {
+    RewindResult { before_turn, turns, files: None }
+}
+
 async fn ask(home: &Home, params: RewindParams) -> Result<RewindResult, SessionError> {
     home.registry.ask(params.session_id, |reply| Command::Rewind { params, caller: person(), reply }).await
 }
@@ -41,7 +45,7 @@ async fn the_model_forgets_from_that_turn_on_and_nothing_else_changes() {
     let before = home.state(id).await;
     let mut listener = home.listen(id).await;
     let result = rewind(&home, id, Some(turns[1])).await.unwrap();
-    assert_eq!(result, RewindResult { before_turn: turns[1], turns: 2 });
+    assert_eq!(result, forgotten(turns[1], 2));
     assert_eq!(listener.next("contextReset").await["reason"], "rewind");
     let after = home.state(id).await;
     assert_eq!((after.mode, after.usage, after.turns), (before.mode, before.usage, before.turns));
@@ -56,11 +60,11 @@ async fn the_model_forgets_from_that_turn_on_and_nothing_else_changes() {
     assert!(request.contains("took this conversation back"));
 
     // The last turn, when none is named.
-    assert_eq!(rewind(&home, id, None).await.unwrap(), RewindResult { before_turn: turn, turns: 1 });
+    assert_eq!(rewind(&home, id, None).await.unwrap(), forgotten(turn, 1));
     assert!(matches!(rewind(&home, id, Some(TurnId::generate())).await, Err(SessionError::NotFound("turn"))));
     // Or so many.
     let last = |turns| RewindParams { turns: Some(turns), ..back(id, None) };
-    assert_eq!(ask(&home, last(4)).await.unwrap(), RewindResult { before_turn: turns[0], turns: 4 });
+    assert_eq!(ask(&home, last(4)).await.unwrap(), forgotten(turns[0], 4));
     assert!(matches!(ask(&home, last(5)).await, Err(SessionError::NotFound("turn"))));
     assert!(matches!(ask(&home, last(0)).await, Err(SessionError::Invalid { field: "turns", .. })));
     let both = RewindParams { before_turn: Some(turn), ..last(1) };
