@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentd_protocol::search::{SearchHit, SearchParams, SearchResult};
 
@@ -17,6 +18,9 @@ use crate::store::{Query, Repair, Standing, Store, StoreError, Update, Work};
 /// Bytes of a journal read at a time.
 const PIECE: u64 = 4 * 1024 * 1024;
 
+/// How long a search waits for an index that is just catching up.
+const CATCHING_UP: Duration = Duration::from_secs(2);
+
 /// Hits in one answer, and when nobody says how many.
 const MAX_HITS: u32 = 100;
 const HITS: u32 = 20;
@@ -27,7 +31,13 @@ impl Registry {
         &self.store
     }
 
-    /// Opens the index and keeps it up, until the daemon leaves. After "ready": its cost grows with the number of sessions.
+    /// From now on somebody has a use for the index.
+    pub(crate) fn want_index(&self) {
+        self.index_wanted.cancel();
+    }
+
+    /// Opens the index once it is wanted and keeps it up, until the daemon leaves. After "ready": its cost grows with the
+    /// number of sessions.
     pub fn keep_index(self: &Arc<Self>) {
         let registry = Arc::clone(self);
         self.tracker.spawn(async move {
@@ -40,6 +50,7 @@ impl Registry {
     }
 
     async fn keep_up(self: &Arc<Self>) {
+        self.index_wanted.cancelled().await;
         self.store.open().await;
         let mut done = 0;
         loop {
@@ -161,6 +172,7 @@ impl Registry {
     /// # Errors
     /// The sessions' folder cannot be read.
     pub async fn reindex(&self) -> Result<usize, SessionError> {
+        self.want_index();
         let sessions = self.session_ids().await?.len();
         self.store.rebuild().await;
         Ok(sessions)
@@ -174,6 +186,10 @@ impl Registry {
         let limit = params.limit.unwrap_or(HITS).clamp(1, MAX_HITS) as usize;
         let query = Query::new(&params.query, params.cwd, params.session_id, limit)
             .map_err(|error| SessionError::invalid("query", error.to_string()))?;
+        // The first one to ask after a start waits a little for what was said before.
+        self.want_index();
+        let usable = self.store.until(|now| matches!(now, Standing::Ready | Standing::Failed(_)));
+        let _ = tokio::time::timeout(CATCHING_UP, usable).await;
         // What was said before this call is found by it, unless there is much to do.
         let settled = self.store.settle().await;
         if let Standing::Failed(reason) = self.store.standing() {
@@ -181,6 +197,9 @@ impl Registry {
         }
         let complete =
             settled && self.store.standing() == Standing::Ready && self.store.unsettled().is_empty();
+        // Before reading: what is taken out of the file meanwhile is not marked any more afterwards.
+        let unsettled = self.store.unsettled();
+        let gone: HashSet<_> = unsettled.into_iter().filter(|id| self.store.is_gone(*id)).collect();
         let registry = Arc::clone(self);
         let found = match blocking(move || registry.store.search(&query)).await {
             Ok(found) => found,
@@ -191,7 +210,10 @@ impl Registry {
         let rows = self.rows();
         let hits = found
             .into_iter()
-            .filter(|found| !self.store.is_gone(found.row.session_id))
+            .filter(|found| {
+                let id = found.row.session_id;
+                !gone.contains(&id) && !self.store.is_gone(id)
+            })
             .map(|found| SearchHit {
                 // What a session is doing now only the session itself knows.
                 session: rows.get(&found.row.session_id).map_or(found.row, |(row, _)| row.clone()),

@@ -27,6 +27,7 @@ impl Registry {
     pub async fn list(self: &Arc<Self>, params: &ListParams) -> Result<ListResult, SessionError> {
         // A session that waits for a person shows as such from the first list on.
         self.resumed.cancelled().await;
+        self.want_index();
         match self.list_by_index(params).await {
             Some(list) => Ok(list),
             None => self.list_by_journals(params).await,

@@ -49,6 +49,8 @@ pub struct Registry {
     feed: Arc<DaemonFeed>,
     looked: history::Looked,
     store: Store,
+    /// Cancelled once somebody has a use for the index: a daemon that nobody asks for anything does not open it.
+    index_wanted: CancellationToken,
     tracker: TaskTracker,
     stopping: AtomicBool,
     /// Cancelled once [`Registry::resume_active`] is through: before that the rows do not tell who waits.
@@ -80,6 +82,7 @@ impl Registry {
             stopping: AtomicBool::new(false),
             resumed: CancellationToken::new(),
             swept: CancellationToken::new(),
+            index_wanted: CancellationToken::new(),
         })
     }
 
@@ -393,6 +396,7 @@ impl Watcher for Registry {
     }
 
     fn committed(&self, update: Update) {
+        self.want_index();
         self.store.committed(update);
     }
 

@@ -73,6 +73,8 @@ pub struct Session {
     pub(super) unrecorded: VecDeque<Landed>,
     /// A step could not be journaled; nothing is tried again before someone says something.
     pub(super) stalled: bool,
+    /// When it is tried again all the same: the disk may have space again.
+    pub(super) retry_at: Option<Instant>,
     pub(super) marked: bool,
     pub(super) kept: Kept,
     pub(super) deleted: bool,
@@ -146,6 +148,7 @@ impl Session {
             parking: Vec::new(),
             unrecorded: VecDeque::new(),
             stalled: false,
+            retry_at: None,
             marked,
             kept,
             deleted: false,
@@ -187,7 +190,11 @@ impl Session {
                 }
                 Woken::Command(None) | Woken::Leave => return Ended::Left,
                 Woken::Landed(landed) => self.land(landed).await,
-                Woken::Timer => {}
+                Woken::Timer => {
+                    if self.retry_at.take_if(|at| *at <= Instant::now()).is_some() {
+                        self.stalled = false;
+                    }
+                }
                 Woken::Grace => self.drop_flight().await,
                 Woken::Idle => {
                     self.waiters.retain(|(_, reply)| !reply.is_closed());
@@ -204,7 +211,7 @@ impl Session {
     async fn wait(&mut self, commands: &mut mpsc::Receiver<Command>) -> Woken {
         let can_idle = self.flight.is_free() && !self.parked && next_step(&self.state) == Step::Idle;
         let idle_at = Instant::now() + IDLE;
-        let timer = self.wait_until;
+        let timer = self.wait_until.into_iter().chain(self.retry_at).min();
         let grace = self.stop_at;
         let flight = async {
             match self.flight.get() {
@@ -279,6 +286,8 @@ impl Session {
         if let Err(error) = result {
             tracing::warn!(session = %self.state.id(), %error, "a step was put off");
             self.stalled = true;
+            self.retry_at = Some(Instant::now() + self.deps.storage_retry);
+            self.not_saved();
         }
     }
 

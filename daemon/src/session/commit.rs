@@ -45,6 +45,7 @@ impl Session {
                 return Err(self.append_failed(error));
             }
         };
+        self.state.unsaved = false;
         let (mut events, mut texts) = (Vec::new(), Vec::new());
         let mut text_done = false;
         for (index, record) in (0u32..).zip(&records) {
@@ -117,17 +118,34 @@ impl Session {
         };
         let message = format!("{:#}", anyhow::Error::new(error));
         tracing::error!(session = %self.state.id(), %message, "a commit was not journaled");
-        self.feed.notice(
-            "storage",
-            &format!("not saved: {message}. Free some space, then repeat what you did."),
-            self.state.id(),
-        );
+        // Told once, not with every attempt.
+        if !self.state.unsaved {
+            self.feed.notice(
+                "storage",
+                &format!(
+                    "not saved: {message}. Free some space: what was going on goes on by itself, what was refused has to be \
+                     sent again."
+                ),
+                self.state.id(),
+            );
+        }
+        self.not_saved();
         if changed == Changed::Unknown || self.journal.read_only().is_some() {
             self.state.read_only = Some(message.clone());
             let status = state_changed(&self.state);
             self.feed.publish(self.state.head, Vec::new(), true, Some(&status));
         }
         SessionError::Storage { message, changed }
+    }
+
+    /// Shows that the disk does not take what is to be written.
+    pub(super) fn not_saved(&mut self) {
+        if !self.state.unsaved {
+            self.state.unsaved = true;
+            let status = state_changed(&self.state);
+            self.feed.publish(self.state.head, Vec::new(), false, Some(&status));
+            self.row_changed();
+        }
     }
 
     /// Text for a record: a blob of its own when it is long.

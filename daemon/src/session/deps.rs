@@ -34,6 +34,8 @@ pub struct Deps {
     pub daemon_id: DaemonId,
     /// `user:<uid>`.
     pub principal: String,
+    /// After which pause a session tries again what the disk did not take.
+    pub storage_retry: std::time::Duration,
     /// The last phase of a shutdown: every session's task ends.
     pub leave: CancellationToken,
 }

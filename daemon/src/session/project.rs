@@ -229,7 +229,11 @@ pub fn activity(state: &SessionState) -> Activity {
 
 #[must_use]
 pub fn health(state: &SessionState) -> Health {
-    if state.read_only.is_some() { Health::ReadOnly } else { Health::Ok }
+    match state {
+        SessionState { read_only: Some(_), .. } => Health::ReadOnly,
+        SessionState { unsaved: true, .. } => Health::Degraded,
+        _ => Health::Ok,
+    }
 }
 
 fn plan_state(plan: &Plan) -> PlanState {

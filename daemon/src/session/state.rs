@@ -54,6 +54,9 @@ pub struct SessionState {
     /// Set when the journal holds what this build must not act on.
     #[serde(skip)]
     pub read_only: Option<String>,
+    /// The disk did not take what was last to be written; cleared by the next thing that it takes.
+    #[serde(skip)]
+    pub unsaved: bool,
 }
 
 /// The session's plan of the current cycle.
@@ -283,6 +286,7 @@ impl SessionState {
             last_outcome: None,
             last_prompt: None,
             read_only: None,
+            unsaved: false,
         }
     }
 

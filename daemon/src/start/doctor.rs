@@ -65,7 +65,8 @@ fn index(store: &Store) -> Check {
     );
     match store.standing() {
         Standing::Ready => ok("index", format!("knows every session; {all} were there at the last look")),
-        Standing::Closed | Standing::Filling => warning("index", filling, None),
+        Standing::Closed => ok("index", "is opened at its first use".to_owned()),
+        Standing::Filling => warning("index", filling, None),
         Standing::Failed(reason) => warning(
             "index",
             format!(

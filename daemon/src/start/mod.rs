@@ -39,6 +39,9 @@ use arguments::{Arguments, Subcommand};
 const HELD: u8 = 75;
 const USAGE: u8 = 2;
 
+/// After which pause a session tries again what the disk did not take.
+const STORAGE_RETRY: Duration = Duration::from_secs(5);
+
 /// What this binary was built from, as far as the build knows.
 const BUILD: &str = match option_env!("AGENTD_BUILD") {
     Some(build) => build,
@@ -268,6 +271,7 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
         shell_env: settings.shell.env.clone(),
         daemon_id,
         principal: format!("user:{}", env.uid()),
+        storage_retry: STORAGE_RETRY,
         leave: CancellationToken::new(),
     });
     let shutdown = CancellationToken::new();

@@ -190,6 +190,9 @@ impl Store {
     }
 
     fn offer(&self, id: SessionId, otherwise: Repair, job: impl FnOnce(ledger::Queued) -> Job) {
+        if self.jobs.capacity() < QUEUE / 2 {
+            self.wake();
+        }
         let queued = self.shared.ledger.queued(&self.shared, id);
         if let Err(refused) = self.jobs.try_send(job(queued)) {
             self.shared.ledger.repair(id, otherwise);
@@ -256,8 +259,17 @@ impl Store {
     }
 
     async fn send(&self, job: Job) {
-        if self.jobs.send(job).await.is_err() {
+        let sent = self.jobs.send(job).await;
+        self.wake();
+        if sent.is_err() {
             self.ended();
+        }
+    }
+
+    /// The writer gathers no longer what comes.
+    fn wake(&self) {
+        if let Some(thread) = &*self.thread.lock().unwrap_or_else(PoisonError::into_inner) {
+            thread.thread().unpark();
         }
     }
 
@@ -273,7 +285,9 @@ impl Store {
     /// Returns when the writer has done what was asked of it before. `false`: it has too much to do.
     pub async fn settle(&self) -> bool {
         let (reply, done) = oneshot::channel();
-        self.jobs.try_send(Job::Reach(reply)).is_ok() && done.await.is_ok()
+        let sent = self.jobs.try_send(Job::Reach(reply)).is_ok();
+        self.wake();
+        sent && done.await.is_ok()
     }
 
     /// What [`Store::work`] gave of this session is done.
@@ -409,6 +423,7 @@ impl Store {
     /// Does what is queued, and closes the file.
     pub async fn stop(&self) {
         let _ = self.jobs.send(Job::Stop).await;
+        self.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
         // A thread that panicked has said so by itself.

@@ -18,6 +18,9 @@ use crate::journal::Reach;
 /// Changes of one transaction.
 const BATCH: usize = 64;
 
+/// How long changes of sessions are gathered before they are written.
+const GATHER: Duration = Duration::from_millis(200);
+
 /// How long an index that could not be opened is left alone, unless somebody asks for it.
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
 
@@ -64,6 +67,11 @@ impl Writer {
 
     pub(super) fn run(mut self) {
         while let Some(job) = self.queue.blocking_recv() {
+            if matches!(&job, Job::Update { from_file: false, .. }) {
+                // A session commits several times in a row, and whatever is written here makes its syncs wait. Whoever
+                // waits for this thread wakes it.
+                std::thread::park_timeout(GATHER);
+            }
             let mut changes = Vec::new();
             let mut next = Some(job);
             while let Some(job) = next.take() {

@@ -65,6 +65,31 @@ async fn an_answer_of_the_model_is_kept_until_the_journal_takes_it() {
 }
 
 #[tokio::test]
+async fn a_session_goes_on_by_itself_once_the_disk_takes_it_again() {
+    let script = json!({ "rules": [
+        { "name": "say", "reply": { "text": "A long story." }, "fault": { "times": 1, "do": { "hang": { "after": 1 } } } },
+    ] });
+    let home = Home::start(script).await;
+    home.probe.storage_retry_ms.store(5, Ordering::SeqCst);
+    let home = home.restart().await;
+    let id = home.session(Mode::Default).await;
+    let mut listener = home.listen(id).await;
+    home.prompt(id, "tell").await;
+    home.asked(1).await;
+    for nth in 1..=3 {
+        home.faults.fail(Op::Write, nth);
+    }
+    home.release().await;
+    listener.until(|event| event["type"] == "stateChanged" && event["health"] == "degraded").await;
+    // Nobody says anything.
+    assert_eq!(listener.next("turnFinished").await["outcome"], "finished");
+    assert_eq!(home.state(id).await.health, agentd_protocol::session::Health::Ok);
+    let notices = listener.so_far().iter().filter(|event| event["code"] == "storage").count();
+    assert_eq!(notices, 0, "it was told once, before it was degraded");
+    assert_eq!(home.requests().await.len(), 1, "the model was not asked twice");
+}
+
+#[tokio::test]
 async fn what_a_call_has_done_is_recorded_when_the_journal_takes_it_again() {
     let home = Home::start(calls(json!([{ "name": "probe", "arguments": { "act": "wait" } }]))).await;
     let id = home.session(Mode::Default).await;

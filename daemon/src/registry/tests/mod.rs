@@ -58,12 +58,23 @@ pub(crate) struct Home {
 }
 
 /// A tool that does what a test tells it.
-#[derive(Default)]
 pub(crate) struct Probe {
+    /// For the next start; an hour, so that a test says itself when something is tried again.
+    pub(crate) storage_retry_ms: std::sync::atomic::AtomicU64,
     /// `act: wait` calls end when there is a permit.
     pub(crate) gate: Gate,
     /// The next look at the tool list panics, in the session's own task.
     pub(crate) list_panics: AtomicBool,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self {
+            storage_retry_ms: 3_600_000.into(),
+            gate: Gate::default(),
+            list_panics: AtomicBool::new(false),
+        }
+    }
 }
 
 pub(crate) struct Gate(pub(crate) Semaphore);
@@ -139,6 +150,7 @@ impl Home {
         registry.resume_active().await;
         registry.sweep().await;
         registry.keep_index();
+        registry.want_index();
         Self { registry, journals, faults, clock, probe, model, paths, project, _root: root }
     }
 
@@ -166,6 +178,7 @@ impl Home {
         self.registry.resume_active().await;
         self.registry.sweep().await;
         self.registry.keep_index();
+        self.registry.want_index();
         self
     }
 
@@ -303,6 +316,7 @@ fn registry(
         user: "tester".into(),
         daemon_id: paths::daemon_id(paths).unwrap(),
         principal: "user:1".into(),
+        storage_retry: std::time::Duration::from_millis(probe.storage_retry_ms.load(Ordering::SeqCst)),
         leave: tokio_util::sync::CancellationToken::new(),
         paths: Arc::clone(paths),
     }))
