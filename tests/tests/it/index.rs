@@ -96,6 +96,8 @@ fn an_index_that_cannot_be_opened_is_told_and_made_anew_on_demand() {
     std::fs::remove_file(&index).unwrap();
     std::fs::create_dir_all(index.join("in the way")).unwrap();
     world.daemon = Daemon::start(&world.home, Start::default());
+    // It is opened at its first use.
+    assert_eq!(listed(&world.daemon), [id.as_str()], "lists do without");
     let check = eventually("a check that failed", || {
         Some(index_check(&world.daemon)).filter(|check| !check["fix"].is_null())
     });
