@@ -86,10 +86,13 @@ fn copy(sessions: &Path, model: &str) -> anyhow::Result<()> {
 }
 
 fn until_known(line: &mut Line) -> anyhow::Result<()> {
+    // It is opened at its first use.
+    line.call("session/list", &json!({"limit": 1}))?;
     loop {
         let doctor = line.call("daemon/doctor", &json!({}))?;
         let mut checks = doctor["checks"].as_array().into_iter().flatten();
-        if checks.any(|check| check["name"] == "index" && check["status"] == "ok") {
+        let knows = |check: &Value| check["detail"].as_str().is_some_and(|text| text.contains("knows every"));
+        if checks.any(|check| check["name"] == "index" && knows(check)) {
             return Ok(());
         }
         std::thread::sleep(BETWEEN_LOOKS);
