@@ -287,7 +287,9 @@ impl Session {
             tracing::warn!(session = %self.state.id(), %error, "a step was put off");
             self.stalled = true;
             self.retry_at = Some(Instant::now() + self.deps.storage_retry);
-            self.not_saved();
+            if matches!(error, SessionError::Storage { .. }) {
+                self.not_saved();
+            }
         }
     }
 
