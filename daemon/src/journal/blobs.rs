@@ -1,6 +1,7 @@
 //! Content too large for a record, in one file each, named by its digest. Written whole and synced before anything
 //! names it; never changed.
 
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -51,17 +52,8 @@ impl Blobs {
     /// # Errors
     /// It could not be written whole; then nothing has this name.
     pub async fn put(&self, content: Bytes) -> Result<Digest, BlobError> {
-        let [digest] = self.put_all([content]).await?;
-        Ok(digest)
-    }
-
-    /// Keeps several contents as [`Blobs::put`] does, with one sync of their folder for all.
-    ///
-    /// # Errors
-    /// As [`Blobs::put`]; some of them may be there.
-    pub async fn put_all<const N: usize>(&self, contents: [Bytes; N]) -> Result<[Digest; N], BlobError> {
         let dir = self.dir.clone();
-        self.service.work(move || put_all(&dir, &contents)).await?
+        self.service.work(move || put(&dir, &content)).await?
     }
 
     /// Reads at most `len` bytes from `offset` on; less where the blob ends, nothing after its end.
@@ -102,15 +94,41 @@ impl Blobs {
     }
 }
 
-fn put_all<const N: usize>(dir: &Path, contents: &[Bytes; N]) -> Result<[Digest; N], BlobError> {
-    let digests = contents.each_ref().map(|content| digest_of(content));
+fn put(dir: &Path, content: &[u8]) -> Result<Digest, BlobError> {
+    let digest = digest_of(content);
     folder::make_dir(dir)?;
-    for (content, digest) in contents.iter().zip(digests) {
-        write(dir, content, digest)?;
-    }
+    write(dir, content, digest)?;
     // Also for what was there: a crash may have come between its rename and this.
     folder::sync_dir(dir)?;
-    Ok(digests)
+    Ok(digest)
+}
+
+/// How many contents are remembered in [`Shared`].
+const MAX_SHARED: usize = 8;
+
+/// What sessions begin with, which is the same for most of them. A blob never changes, so they may have the same file,
+/// which is on the disk already. Only of this daemon's own life: what lay on the disk before may have been damaged.
+#[derive(Default)]
+pub(super) struct Shared(HashMap<Digest, PathBuf>);
+
+impl Shared {
+    /// Puts `content` into a blob folder of a new session. The caller syncs the folder.
+    pub(super) fn put(&mut self, dir: &Path, content: &[u8], digest: Digest) -> Result<(), BlobError> {
+        let path = dir.join(digest.hex());
+        let linked = self.0.get(&digest).is_some_and(|known| {
+            // Read again: damage to one session must not become that of all new ones.
+            folder::holds(known, content) && fs::hard_link(known, &path).is_ok()
+        });
+        if !linked {
+            write(dir, content, digest)?;
+            if self.0.len() >= MAX_SHARED {
+                self.0.clear();
+            }
+        }
+        // The newest is the one that is the least likely to be deleted soon.
+        self.0.insert(digest, path);
+        Ok(())
+    }
 }
 
 fn write(dir: &Path, content: &[u8], digest: Digest) -> Result<(), BlobError> {

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentd_protocol::Timestamp;
+use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use super::blobs::{BlobError, Shared};
 use super::error::Doing as _;
 use super::file::JournalFile;
 use super::frame::{self, Decoded};
@@ -18,7 +20,7 @@ use super::lines::{Lines, Text};
 use super::scan::scan;
 use super::storage::{Layer, Storage};
 use super::{Commit, Damage, FILE_NAME, JournalError, Mark, TornTail};
-use crate::ids::Seq;
+use crate::ids::{Digest, Seq, digest_of};
 
 /// Prefix of a folder that is being removed. No session's id begins with a dot.
 const REMOVED: &str = ".removed-";
@@ -96,27 +98,45 @@ fn must_be_file(file: &File) -> io::Result<()> {
     }
 }
 
-pub(super) fn create(layer: &dyn Layer, dir: &Path) -> Result<JournalFile, JournalError> {
-    make_dir(dir)?;
+/// Makes a session's folder with an empty journal and its first blobs. Everything is made before anything is synced: one
+/// commit of the file system then takes all of it, and the syncs after the first find little to do.
+pub(super) fn create<const N: usize>(
+    layer: &dyn Layer,
+    dir: &Path,
+    contents: &[Bytes; N],
+    shared: &mut Shared,
+) -> Result<(JournalFile, [Digest; N]), BlobError> {
+    let parent = dir.parent().ok_or_else(|| JournalError::Missing { dir: dir.to_owned() })?;
+    make_dir(parent)?;
+    there_or_new(dir)?;
     let path = dir.join(FILE_NAME);
     let file = match new_file(&path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(JournalError::Exists { dir: dir.to_owned() });
+            return Err(JournalError::Exists { dir: dir.to_owned() }.into());
         }
         other => Arc::new(other.doing("make the journal", &path)?),
     };
     let storage = layer.wrap(Arc::clone(&file), &path);
-    // A new session has blobs at once, so that their folder may share this sync.
     let blobs = dir.join(BLOBS);
-    match new_dir(&blobs) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(error).doing("make the folder", &blobs);
-        }
-        _ => {}
+    there_or_new(&blobs)?;
+    let digests = contents.each_ref().map(|content| digest_of(content));
+    for (content, digest) in contents.iter().zip(digests) {
+        shared.put(&blobs, content, digest)?;
     }
-    // The empty file itself needs no sync: the first synced commit brings it along.
-    sync_dir(dir)?;
-    Ok(JournalFile::new(path, file, storage, Index::new(), 0, None))
+    // The empty journal itself needs no sync: the first synced commit brings it along.
+    for made in [&blobs, dir, parent] {
+        sync_dir(made)?;
+    }
+    Ok((JournalFile::new(path, file, storage, Index::new(), 0, None), digests))
+}
+
+fn there_or_new(dir: &Path) -> Result<(), JournalError> {
+    match new_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(error).doing("make the folder", dir)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A journal's file, opened and not read yet.
@@ -248,7 +268,16 @@ pub(super) fn keep_beside(dir: &Path, content: &[u8]) -> Result<(), JournalError
 
 /// The checkpoint, if there is one of at most `limit` bytes. Anything in its place that cannot be read is as good as none.
 pub(super) fn kept_beside(dir: &Path, limit: u64) -> Option<Vec<u8>> {
-    let file = OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(dir.join(CHECKPOINT)).ok()?;
+    small_file(&dir.join(CHECKPOINT), limit)
+}
+
+/// Whether this is a file with exactly this content.
+pub(super) fn holds(path: &Path, content: &[u8]) -> bool {
+    small_file(path, content.len() as u64).is_some_and(|found| found == content)
+}
+
+fn small_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
+    let file = OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(path).ok()?;
     must_be_file(&file).ok()?;
     let mut content = Vec::new();
     file.take(limit + 1).read_to_end(&mut content).ok()?;

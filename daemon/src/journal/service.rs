@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use agentd_protocol::Timestamp;
+use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 
-use super::blobs::Blobs;
+use super::blobs::{BlobError, Blobs, Shared};
 use super::file::JournalFile;
 use super::folder::{self, Beginning, Ends};
 use super::handle::{Journal, JournalReader};
@@ -21,7 +22,7 @@ use super::index::Index;
 use super::storage::{Disk, Layer};
 use super::tail::{self, Tail};
 use super::{AppendError, Appended, Commit, Damage, Durability, JournalError, Mark, Opened, Reach};
-use crate::ids::Seq;
+use crate::ids::{Digest, Seq};
 
 const COMMIT_THREADS: usize = 2;
 
@@ -42,6 +43,8 @@ pub struct JournalService {
     layer: Arc<dyn Layer>,
     commits: Vec<mpsc::Sender<Job>>,
     work: mpsc::Sender<Work>,
+    /// Taken by the thread for files only, so nobody ever waits for it.
+    shared: Arc<Mutex<Shared>>,
     next_thread: AtomicUsize,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -99,21 +102,32 @@ impl JournalService {
         let builder = std::thread::Builder::new().name("journal-files".to_owned());
         threads.push(builder.spawn(move || work_loop(rx))?);
         let threads = Mutex::new(threads);
-        Ok(Arc::new(Self { layer, commits, work, next_thread: AtomicUsize::new(0), threads }))
+        let shared = Arc::default();
+        Ok(Arc::new(Self { layer, commits, work, shared, next_thread: AtomicUsize::new(0), threads }))
     }
 
-    /// Makes a session's folder and an empty journal in it; their names are durable when this returns.
+    /// Makes a session's folder with an empty journal and the blobs that it begins with, whose digests are returned; all
+    /// their names are durable when this returns.
     ///
     /// # Errors
     /// `Exists` if there is a journal; else the reason why it cannot be made.
-    pub async fn create(self: &Arc<Self>, dir: impl Into<PathBuf>) -> Result<Journal, JournalError> {
+    pub async fn create<const N: usize>(
+        self: &Arc<Self>,
+        dir: impl Into<PathBuf>,
+        blobs: [Bytes; N],
+    ) -> Result<(Journal, [Digest; N]), BlobError> {
         let dir = dir.into();
         let layer = Arc::clone(&self.layer);
-        let file = {
+        let shared = Arc::clone(&self.shared);
+        let (file, digests) = {
             let dir = dir.clone();
-            self.work(move || folder::create(layer.as_ref(), &dir)).await??
+            let create = move || {
+                let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                folder::create(layer.as_ref(), &dir, &blobs, &mut shared)
+            };
+            self.work(create).await??
         };
-        Ok(self.journal(&dir, file))
+        Ok((self.journal(&dir, file), digests))
     }
 
     /// Opens a journal and reads all of it into memory. See [`JournalService::open_each`].

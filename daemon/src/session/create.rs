@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use agentd_protocol::session::NewParams;
 use agentd_protocol::{MessageId, Mode};
+use bytes::Bytes;
 
 use super::blocking;
 use super::command::Caller;
@@ -15,7 +16,7 @@ use super::record::{Body, ContextAdded, Created, FORMAT, INLINE_LIMIT, PlanEnter
 use super::state::SessionState;
 use crate::context;
 use crate::ids::{Digest, Seq, SessionId, digest_of, words};
-use crate::journal::{Durability, Journal, JournalError};
+use crate::journal::{BlobError, Durability, Journal, JournalError};
 use crate::{plan, process};
 
 /// The parameters without the id: the same id with the same parameters is the same session.
@@ -97,18 +98,21 @@ pub async fn create(
 
     let asked = Asked { handle, title, cwd, mode: wanted, model: choice, env, params, caller };
     let dir = deps.paths.session_dir(id);
-    let mut journal = match deps.journals.create(&dir).await {
-        Err(JournalError::Exists { .. }) if never_begun(deps, id).await => {
+    let specs = serde_json::to_vec(&deps.tools.specs())
+        .map_err(|error| storage(format!("the tool list cannot be written down: {error}")))?;
+    let blobs = [Bytes::from(context::SYSTEM_PROMPT), specs.into()];
+    let (mut journal, prefix) = match deps.journals.create(&dir, blobs.clone()).await {
+        Err(BlobError::Journal(JournalError::Exists { .. })) if never_begun(deps, id).await => {
             discard(deps, id).await;
-            deps.journals.create(&dir).await
+            deps.journals.create(&dir, blobs).await
         }
         other => other,
     }
     .map_err(|error| match error {
-        JournalError::Exists { .. } => CreateError::Exists,
-        error => storage(format!("{:#}", anyhow::Error::new(error))).into(),
+        BlobError::Journal(JournalError::Exists { .. }) => CreateError::Exists,
+        error => unstored(error).into(),
     })?;
-    match begin(deps, id, asked, &mut journal).await {
+    match begin(deps, id, asked, &mut journal, prefix).await {
         Ok(state) => Ok((state, journal)),
         Err(error) => {
             // Half a session would keep its id from being used again.
@@ -143,24 +147,22 @@ async fn discard(deps: &Deps, id: SessionId) {
     }
 }
 
+fn unstored(error: impl Into<anyhow::Error>) -> SessionError {
+    storage(format!("{:#}", error.into()))
+}
+
 /// Writes what belongs beside the journal, then the first commit.
 async fn begin(
     deps: &Arc<Deps>,
     id: SessionId,
     asked: Asked<'_>,
     journal: &mut Journal,
+    [system_prompt, tools]: [Digest; 2],
 ) -> Result<SessionState, SessionError> {
     let Asked { handle, title, cwd, mode, model, env, params, caller } = asked;
     let paths = Arc::clone(&deps.paths);
-    blocking(move || paths.write_session_env(id, &env))
-        .await
-        .map_err(|error| storage(format!("{error:#}")))?;
+    blocking(move || paths.write_session_env(id, &env)).await.map_err(unstored)?;
 
-    let unstored = |error| storage(format!("{:#}", anyhow::Error::new(error)));
-    let specs = serde_json::to_vec(&deps.tools.specs())
-        .map_err(|error| storage(format!("the tool list cannot be written down: {error}")))?;
-    let prefix = [context::SYSTEM_PROMPT.into(), specs.into()];
-    let [system_prompt, tools] = journal.blobs().put_all(prefix).await.map_err(unstored)?;
     let environment = environment(deps, &cwd).await;
     let environment = if environment.len() <= INLINE_LIMIT {
         Body::Inline(environment)
@@ -209,7 +211,7 @@ async fn begin(
                 let paths = Arc::clone(&deps.paths);
                 let _ = blocking(move || paths.remove_plan(&path)).await;
             }
-            return Err(storage(format!("{:#}", anyhow::Error::new(error))));
+            return Err(unstored(error));
         }
     };
     let mut state = SessionState::new(created, appended.first, at);
@@ -228,7 +230,7 @@ async fn first_plan(deps: &Deps, id: SessionId, handle: String) -> Result<plan::
         plan::create(&folder, &stem, id, &mut words::random_noun)
     })
     .await
-    .map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))
+    .map_err(unstored)
 }
 
 fn said(id: SessionId, source: Source, text: Body) -> Record {
@@ -278,7 +280,7 @@ pub async fn environment_for_processes(
         paths.read_session_env(id)
     })
     .await
-    .map_err(|error| storage(format!("{:#}", anyhow::Error::new(error))))?;
+    .map_err(unstored)?;
     let owner = process::Owner { home: &deps.home, user: &deps.user };
     Ok(Arc::new(process::base_env(&stored, &deps.shell_env, owner, &scratch)))
 }

@@ -70,3 +70,34 @@ async fn what_a_crash_left_behind_does_not_stand_in_the_way() {
     assert_eq!(names(&dir), [digest.hex()]);
     assert_eq!(blobs.whole(digest).await.unwrap(), b"content");
 }
+
+#[tokio::test]
+async fn sessions_that_begin_alike_share_what_they_begin_with_and_lose_nothing_with_each_other() {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let bench = Bench::new();
+    let dir = |name: &str| bench.root.path().join(name);
+    let prefix = || [Bytes::from_static(b"prompt"), Bytes::from_static(b"tools")];
+    let (_one, digests) = bench.service.create(dir("one"), prefix()).await.unwrap();
+    let (two, same) = bench.service.create(dir("two"), prefix()).await.unwrap();
+    assert_eq!(digests, same);
+    let file = |name: &str| dir(name).join("blobs").join(digests[0].hex());
+    assert_eq!(std::fs::metadata(file("one")).unwrap().ino(), std::fs::metadata(file("two")).unwrap().ino());
+
+    bench.service.remove_session(dir("one")).await.unwrap();
+    assert_eq!(two.blobs().whole(digests[0]).await.unwrap(), b"prompt");
+    bench.service.remove_session(dir("two")).await.unwrap();
+    let (three, _) = bench.service.create(dir("three"), prefix()).await.unwrap();
+    assert_eq!(three.blobs().whole(digests[1]).await.unwrap(), b"tools");
+}
+
+#[tokio::test]
+async fn a_damaged_blob_is_not_handed_on_to_new_sessions() {
+    let bench = Bench::new();
+    let dir = |name: &str| bench.root.path().join(name);
+    let content = || [Bytes::from_static(b"prompt")];
+    let (_one, [digest]) = bench.service.create(dir("one"), content()).await.unwrap();
+    std::fs::write(dir("one").join("blobs").join(digest.hex()), b"pr0mpt").unwrap();
+    let (two, _) = bench.service.create(dir("two"), content()).await.unwrap();
+    assert_eq!(two.blobs().whole(digest).await.unwrap(), b"prompt");
+}

@@ -146,7 +146,7 @@ async fn one_round_writes_every_commit_before_the_first_sync() {
     let bench = Bench::new();
     let mut journals = Vec::new();
     for i in 0..8 {
-        journals.push(bench.service.create(bench.root.path().join(format!("s{i}"))).await.unwrap());
+        journals.push(bench.service.create(bench.root.path().join(format!("s{i}")), []).await.unwrap().0);
     }
     // Every second journal has the same thread.
     let (first, others) = journals.split_first_mut().unwrap();
@@ -179,8 +179,8 @@ async fn one_round_writes_every_commit_before_the_first_sync() {
 #[tokio::test]
 async fn a_stuck_sync_stops_neither_the_other_thread_nor_blobs() {
     let bench = Bench::new();
-    let mut one = bench.service.create(bench.root.path().join("one")).await.unwrap();
-    let mut two = bench.service.create(bench.root.path().join("two")).await.unwrap();
+    let mut one = bench.service.create(bench.root.path().join("one"), []).await.unwrap().0;
+    let mut two = bench.service.create(bench.root.path().join("two"), []).await.unwrap().0;
     let held = bench.faults.hold_next_sync();
     let mut stuck = Box::pin(add(&mut one, &["stuck"], Durability::Synced));
     assert!(futures_util::poll!(stuck.as_mut()).is_pending());
@@ -258,7 +258,7 @@ async fn a_panic_over_one_journal_leaves_the_others_alone() {
         let bench = Bench::new();
         let mut journals = Vec::new();
         for i in 0..4 {
-            journals.push(bench.service.create(bench.root.path().join(format!("s{i}"))).await.unwrap());
+            journals.push(bench.service.create(bench.root.path().join(format!("s{i}")), []).await.unwrap().0);
         }
         bench.faults.panic(op);
         let error = add(&mut journals[0], &["one"], Durability::Synced).await.unwrap_err();

@@ -22,7 +22,8 @@ async fn only_the_owner_can_enter_and_read() {
 #[tokio::test]
 async fn a_journal_is_never_made_over_another() {
     let bench = Bench::with_commits(&["one"]).await;
-    assert!(matches!(bench.service.create(bench.dir()).await, Err(JournalError::Exists { .. })));
+    let again = bench.service.create(bench.dir(), []).await;
+    assert!(matches!(again, Err(BlobError::Journal(JournalError::Exists { .. }))));
     let (_, opened) = bench.open().await;
     assert_eq!(texts(&opened.commits), pairs(&[(1, "one")]));
 }

@@ -41,7 +41,7 @@ impl Bench {
     }
 
     async fn create(&self) -> Journal {
-        self.service.create(self.dir()).await.unwrap()
+        self.service.create(self.dir(), []).await.unwrap().0
     }
 
     async fn open(&self) -> (Journal, Opened) {

@@ -96,7 +96,7 @@ async fn many_sessions_append_side_by_side_on_the_real_disk() {
     for i in 0..16 {
         let (service, dir) = (Arc::clone(&service), root.path().join(format!("s{i}")));
         sessions.spawn(async move {
-            let mut journal = service.create(&dir).await.unwrap();
+            let mut journal = service.create(&dir, []).await.unwrap().0;
             for n in 0..20 {
                 let durability = if n % 5 == 0 { Durability::Synced } else { Durability::Written };
                 add(&mut journal, &[&format!("{i}/{n}")], durability).await.unwrap();

@@ -347,7 +347,7 @@ async fn an_id_whose_creation_was_cut_short_by_a_crash_can_be_used() {
     for (written, asked) in [("", true), ("", false), ("{\"v\":1,\"seq\":1,", true), ("{\"v\":1,", false)] {
         let id = SessionId::generate();
         let dir = home.paths.session_dir(id);
-        drop(home.journals.create(&dir).await.unwrap());
+        drop(home.journals.create(&dir, []).await.unwrap().0);
         std::fs::write(dir.join(crate::journal::FILE_NAME), written).unwrap();
         if asked {
             assert!(matches!(home.registry.snapshot(id).await, Err(SessionError::NotFound(_))), "{written}");
@@ -363,7 +363,7 @@ async fn a_first_commit_that_was_finished_and_then_damaged_is_not_taken_for_none
     let home = Home::start(says("Hello.")).await;
     let id = SessionId::generate();
     let dir = home.paths.session_dir(id);
-    drop(home.journals.create(&dir).await.unwrap());
+    drop(home.journals.create(&dir, []).await.unwrap().0);
     std::fs::write(dir.join(crate::journal::FILE_NAME), "{\"v\":1,\"sXq\":1,\n").unwrap();
     let params = NewParams { session_id: Some(id), ..home.params(Mode::Default) };
     let error = home.registry.create(params, &person()).await.unwrap_err();

@@ -26,7 +26,7 @@ impl Written {
     async fn new(cast: &Cast, commits: &[Vec<Record>]) -> Self {
         let root = tempfile::tempdir().unwrap();
         let journals = JournalService::start().unwrap();
-        let mut journal = journals.create(root.path().join("one")).await.unwrap();
+        let mut journal = journals.create(root.path().join("one"), []).await.unwrap().0;
         let mut states = Vec::new();
         let created = cast.created();
         let end = append(&mut journal, &[created.clone().into()], |_, _, _| {}).await;
