@@ -43,12 +43,14 @@ pub(crate) struct Figure {
 /// A Markdown table.
 pub(crate) fn table(figures: &[Figure]) -> String {
     let mut table = String::from(
-        "| what | unit | median | min | p95 | max | n | aim |\n|---|---|---:|---:|---:|---:|---:|---|\n",
+        "| what | unit | median | min | p95 | p99 | max | n | aim |\n|---|---|---:|---:|---:|---:|---:|---:|---|\n",
     );
     for Figure { what, unit, aim, samples } in figures {
-        let [median, min, p95, max] = [0.5, 0.0, 0.95, 1.0].map(|share| number(samples.at(share)));
+        let [median, min, p95, p99, max] = [0.5, 0.0, 0.95, 0.99, 1.0].map(|share| number(samples.at(share)));
         let n = samples.sorted.len();
-        table.push_str(&format!("| {what} | {unit} | {median} | {min} | {p95} | {max} | {n} | {aim} |\n"));
+        table.push_str(&format!(
+            "| {what} | {unit} | {median} | {min} | {p95} | {p99} | {max} | {n} | {aim} |\n"
+        ));
     }
     table
 }
@@ -72,8 +74,8 @@ mod tests {
     fn a_table_shows_the_middle_and_the_ends() {
         let samples = Samples::new(vec![3.0, 1.0, 200.25, 2.0, 0.5]);
         let figures = [Figure { what: "start", unit: "ms", aim: "< 10", samples }];
-        assert!(table(&figures).ends_with("| start | ms | 2.00 | 0.500 | 200 | 200 | 5 | < 10 |\n"));
+        assert!(table(&figures).ends_with("| start | ms | 2.00 | 0.500 | 200 | 200 | 200 | 5 | < 10 |\n"));
         let none = [Figure { what: "x", unit: "ms", aim: "", samples: Samples::new(Vec::new()) }];
-        assert!(table(&none).ends_with("| x | ms | - | - | - | - | 0 |  |\n"));
+        assert!(table(&none).ends_with("| x | ms | - | - | - | - | - | 0 |  |\n"));
     }
 }

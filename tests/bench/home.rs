@@ -114,6 +114,11 @@ impl Daemon {
         Ok((daemon, line, begun.elapsed()))
     }
 
+    /// One more client.
+    pub(crate) fn client(&self) -> anyhow::Result<Line> {
+        Line::connect(&self.socket).with_context(|| format!("connecting to {}", self.socket.display()))
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

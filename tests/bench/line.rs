@@ -53,7 +53,7 @@ impl Line {
     }
 
     /// The next event for which `wanted` holds; others are dropped.
-    pub(crate) fn event(&mut self, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+    pub(crate) fn event(&mut self, mut wanted: impl FnMut(&Value) -> bool) -> anyhow::Result<Value> {
         loop {
             let mut message = match self.events.pop_front() {
                 Some(message) => message,

@@ -2,14 +2,18 @@
 //!
 //! Prints a Markdown table and asserts nothing: figures depend on the machine, and a busy one must not fail a build. What
 //! is measured is what a client sees, through the real binaries and a real socket; each in a home of its own.
-//! `--bin-dir DIR` measures other binaries than the ones beside this one, `--runs N` sets how often.
+//! `--bin-dir DIR` measures other binaries than the ones beside this one, `--runs N` sets how often, `--only PART` does one
+//! part of it.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
+mod crowd;
 mod figures;
 mod home;
 mod line;
+mod long;
 mod many;
+mod stream;
 mod usage;
 
 use std::path::PathBuf;
@@ -32,21 +36,39 @@ const WARM_UPS: usize = 10;
 const REST: Duration = Duration::from_millis(500);
 
 fn main() -> anyhow::Result<()> {
-    let Options { binaries, runs } = Options::from_args(std::env::args().skip(1))?;
+    let Options { binaries, runs, only } = Options::from_args(std::env::args().skip(1))?;
     if cfg!(debug_assertions) {
         eprintln!("bench: this is a debug build; its figures say little. Use --release.");
     }
-    let mut figures = sizes(&binaries)?;
-    figures.extend(starts(&binaries, runs)?);
-    figures.extend(work(&binaries, runs)?);
-    figures.extend(many::many(&binaries, runs)?);
+    let mut figures = Vec::new();
+    for (name, part) in PARTS {
+        if only.as_deref().is_none_or(|only| only == *name) {
+            figures.extend(part(&binaries, runs).with_context(|| format!("measuring {name}"))?);
+        }
+    }
     println!("{}", table(&figures));
     Ok(())
 }
 
+type Part = fn(&Binaries, usize) -> anyhow::Result<Vec<Figure>>;
+
+/// What is measured, in this order. Those that leave the disk with much to do come last.
+const PARTS: &[(&str, Part)] = &[
+    ("sizes", |binaries, _| sizes(binaries)),
+    ("starts", starts),
+    ("work", work),
+    ("connections", |binaries, _| crowd::connections(binaries)),
+    ("streaming", |binaries, _| crowd::streaming(binaries)),
+    ("slow-readers", |binaries, _| crowd::slow_readers(binaries)),
+    ("long", long::long),
+    ("many", many::many),
+    ("very-many", many::very_many),
+];
+
 struct Options {
     binaries: Binaries,
     runs: usize,
+    only: Option<String>,
 }
 
 impl Options {
@@ -54,15 +76,21 @@ impl Options {
         let beside = std::env::current_exe().context("finding the binaries")?;
         let mut folder = beside.parent().context("finding the binaries")?.to_owned();
         let mut runs = 50;
+        let mut only = None;
         while let Some(arg) = args.next() {
             let value = args.next().with_context(|| format!("{arg} needs a value"))?;
             match arg.as_str() {
                 "--bin-dir" => folder = PathBuf::from(value),
                 "--runs" => runs = value.parse().with_context(|| format!("--runs {value}: not a number"))?,
-                _ => bail!("unknown option {arg}; there are --bin-dir DIR and --runs N"),
+                "--only" if PARTS.iter().any(|(name, _)| *name == value) => only = Some(value),
+                "--only" => {
+                    let names: Vec<_> = PARTS.iter().map(|(name, _)| *name).collect();
+                    bail!("no part is called {value}; there are {}", names.join(", "));
+                }
+                _ => bail!("unknown option {arg}; there are --bin-dir DIR, --runs N and --only PART"),
             }
         }
-        Ok(Self { binaries: Binaries { folder }, runs })
+        Ok(Self { binaries: Binaries { folder }, runs, only })
     }
 }
 

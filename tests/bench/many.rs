@@ -10,10 +10,13 @@ use serde_json::{Value, json};
 use crate::figures::{Figure, Samples};
 use crate::home::{Binaries, Daemon, Home, Playback};
 use crate::line::Line;
-use crate::{measure, usage};
+use crate::{REST, measure, usage};
 
 /// Sessions in the home.
 const SESSIONS: usize = 5_000;
+
+/// Sessions that must make no difference to a daemon that starts and rests.
+const VERY_MANY: usize = 10_000;
 
 /// How long to wait between two looks at the doctor: far below what is measured.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
@@ -25,7 +28,7 @@ pub(crate) fn many(binaries: &Binaries, runs: usize) -> anyhow::Result<Vec<Figur
     let playback = Playback::start(binaries, &home, &script)?;
     home.use_model(&playback.base_url)?;
     let model = one_session(binaries, &home)?;
-    copy(&home.path("state/agentd/sessions"), &model)?;
+    copy(&home.path("state/agentd/sessions"), &model, SESSIONS)?;
 
     let begun = Instant::now();
     let (daemon, mut line, _) = Daemon::start(binaries, &home)?;
@@ -62,6 +65,38 @@ pub(crate) fn many(binaries: &Binaries, runs: usize) -> anyhow::Result<Vec<Figur
     Ok(figures)
 }
 
+pub(crate) fn very_many(binaries: &Binaries, runs: usize) -> anyhow::Result<Vec<Figure>> {
+    let home = Home::new()?;
+    let script = home.path("instant.json");
+    fs::write(&script, include_str!("instant.json")).context("writing the script")?;
+    let playback = Playback::start(binaries, &home, &script)?;
+    home.use_model(&playback.base_url)?;
+    let model = one_session(binaries, &home)?;
+    copy(&home.path("state/agentd/sessions"), &model, VERY_MANY)?;
+    let (mut times, mut resident) = (Vec::new(), Vec::new());
+    for _ in 0..runs {
+        let (daemon, line, time) = Daemon::start(binaries, &home)?;
+        times.push(time);
+        drop(line);
+        std::thread::sleep(REST);
+        resident.push(usage::memory_mb(daemon.pid(), "VmRSS")?);
+    }
+    Ok(vec![
+        Figure {
+            what: "10,000 sessions: start to first answer",
+            unit: "ms",
+            aim: "as with none",
+            samples: Samples::of_times(&times),
+        },
+        Figure {
+            what: "their idle resident memory",
+            unit: "MB",
+            aim: "as with none",
+            samples: Samples::new(resident),
+        },
+    ])
+}
+
 /// A session with one turn, to be copied: so the copies are what a daemon writes. Its id.
 fn one_session(binaries: &Binaries, home: &Home) -> anyhow::Result<String> {
     let (_daemon, mut line, _) = Daemon::start(binaries, home)?;
@@ -72,10 +107,10 @@ fn one_session(binaries: &Binaries, home: &Home) -> anyhow::Result<String> {
     Ok(session.as_str().context("a session's id")?.to_owned())
 }
 
-fn copy(sessions: &Path, model: &str) -> anyhow::Result<()> {
+fn copy(sessions: &Path, model: &str, count: usize) -> anyhow::Result<()> {
     let journal = sessions.join(model).join("journal.jsonl");
     let text = fs::read_to_string(&journal).with_context(|| format!("reading {}", journal.display()))?;
-    for n in 1..SESSIONS {
+    for n in 1..count {
         let id = format!("01930000-0000-7000-8000-{n:012x}");
         let folder = sessions.join(&id);
         fs::create_dir(&folder)?;
