@@ -304,6 +304,31 @@ fn a_crash_in_the_middle_loses_no_change_and_the_late_look_is_said() {
 }
 
 #[test]
+fn after_a_crash_in_a_command_what_tools_did_goes_back_and_the_rest_is_named() {
+    let edit = json!({"file_path": "src/a.rs", "old_string": "fn a", "new_string": "fn z"});
+    let script = Script::new()
+        .step(call("read_file", json!({"file_path": "src/a.rs"})))
+        .step(call("edit_file", edit))
+        .step(shell("echo half >half.txt; echo ready >/dev/stderr; sleep 100"));
+    let mut world = world(script);
+    let mut chat = world.session("bypassPermissions");
+    chat.prompt("Go");
+    let project = world.home.project();
+    let half = project.path.join("half.txt");
+    agentd_tests::eventually("the first half of the command", || half.exists().then_some(()));
+    world.kill9_and_restart();
+    let mut again = Chat::attach(&world.daemon, &chat.id, "test");
+    assert_eq!(again.outcome(), "interrupted");
+    let result = ask(&mut again, "session/rewind", json!({"files": true}));
+    assert_eq!(result["files"]["reverted"], json!(["src/a.rs"]), "{result}");
+    let stays = &result["files"]["stays"];
+    assert_eq!((&stays[0]["path"], stays.as_array().unwrap().len()), (&json!("half.txt"), 1), "{result}");
+    assert_eq!((project.read("src/a.rs").as_str(), half.exists()), ("fn a() {}\n", true));
+    let left = changes(&mut again, json!({}));
+    assert_eq!(told(&left), ["added half.txt +1 -0"], "what was put back is no change any more");
+}
+
+#[test]
 fn a_repository_that_git_cannot_read_costs_a_notice_and_no_turn() {
     let script = Script::new().step(shell("echo x >x.txt")).step(done());
     let world = world(script);

@@ -8,6 +8,7 @@ mod revert;
 mod span;
 mod tools;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use agentd_protocol::blob::BlobRef;
@@ -76,6 +77,8 @@ struct Found {
     changes: Vec<Change>,
     /// From the tools: files that no snapshot holds.
     told: Vec<(PathBuf, ToolDelta)>,
+    /// What the tools did to all files, where no snapshot shows how the span ended: that much of it is certain.
+    certain: BTreeMap<PathBuf, ToolDelta>,
     left_out: Vec<snapshot::LeftOut>,
     notes: Vec<String>,
     ends: Option<(TreeId, Option<TreeId>)>,
@@ -87,9 +90,7 @@ impl View {
     pub async fn changes(&self, params: ChangesParams) -> Result<ChangesResult, SessionError> {
         let mut found = self.find(&params.span).await?;
         let wanted = Wanted::new(&found.root, &params.paths);
-        found.changes.retain(|change| {
-            wanted.has(&change.path) || change.old_path.as_ref().is_some_and(|old| wanted.has(old))
-        });
+        found.changes.retain(|change| wanted.has_either(change));
         found.told.retain(|(path, _)| wanted.has(below(&found.root, path)));
         cut(&mut found.changes, "files changed", &mut found.notes);
         cut(&mut found.told, "files were changed by tools", &mut found.notes);
@@ -185,9 +186,10 @@ impl View {
             left_out.binary_search_by(|left| left.path.cmp(&text)).is_ok()
         };
         let changes: Vec<Change> = changes.into_iter().filter(|change| !is_out(&change.path)).collect();
+        let certain = if known_end { BTreeMap::new() } else { told.files.clone() };
         let told = self.told_besides(place, &changes, told).await?;
         let ends = Some((old_tree, known_end.then_some(new_tree)));
-        Ok(Found { root, seen: Seen::Git, changes, told, left_out, notes, ends })
+        Ok(Found { root, seen: Seen::Git, changes, told, certain, left_out, notes, ends })
     }
 
     /// All that is known without snapshots, and whether anything could have changed unseen.
@@ -200,6 +202,7 @@ impl View {
             seen: Seen::Tools,
             changes: Vec::new(),
             told: told.files.into_iter().collect(),
+            certain: BTreeMap::new(),
             left_out: Vec::new(),
             notes,
             ends: None,
@@ -330,6 +333,11 @@ impl Wanted {
         let text = path_text(path);
         self.0.is_empty()
             || self.0.iter().any(|wanted| path.starts_with(wanted) || Path::new(&text) == wanted)
+    }
+
+    /// By any of the names that a renamed file had.
+    fn has_either(&self, change: &Change) -> bool {
+        self.has(&change.path) || change.old_path.as_ref().is_some_and(|old| self.has(old))
     }
 }
 

@@ -16,6 +16,10 @@ use crate::workspace::{
     Entry, Expected, Located, MAX_FILE, PathError, Seen as SeenEntry, locate_below, locate_entry,
 };
 
+/// Why a file stays that a command may have changed, or a person after it.
+const UNSURE: &str = "how that turn ended is not known, so nobody can tell whether it was changed later; take back single \
+                      hunks of it instead";
+
 impl Session {
     /// `session/revert`. Inside the session's task: nothing runs meanwhile.
     pub(in crate::session) async fn revert(
@@ -105,47 +109,69 @@ impl View {
         amends: &mut Vec<Amend>,
     ) -> Result<(), SessionError> {
         let wanted = Wanted::new(&found.root, paths);
-        if let Some((old, new)) = &found.ends
-            && !found.changes.is_empty()
-        {
-            let new = new.as_ref().ok_or_else(|| {
-                SessionError::Conflict(
-                    "how that turn ended is not known, so nobody can tell its changes from later ones; take back \
-                     single hunks instead"
-                        .into(),
-                )
-            })?;
-            // Both names of a renamed file.
-            let only: Vec<PathBuf> = found
-                .changes
-                .iter()
-                .filter(|change| {
-                    wanted.has(&change.path) || change.old_path.as_ref().is_some_and(|old| wanted.has(old))
-                })
-                .flat_map(|change| std::iter::once(&change.path).chain(&change.old_path).cloned())
-                .collect();
-            let place = Place { session: &self.session, root: &found.root };
-            let restored = self.snapshots.restore(place, old, new, Some(&only)).await.map_err(unread)?;
-            let is_done = |path: &PathBuf| restored.done.contains(path);
-            amends.extend(
-                found
-                    .changes
-                    .iter()
-                    .filter(|change| is_done(&change.path) && change.old_path.as_ref().is_none_or(is_done))
-                    .cloned()
-                    .map(Amend::Undone),
-            );
-            result.reverted.extend(restored.done.iter().map(|path| path_text(path)));
-            result.stays.extend(restored.stays.into_iter().map(|stays| Stays {
-                path: path_text(&stays.path),
-                why: stays.why,
-                changed_since: stays.changed_since,
-            }));
+        match &found.ends {
+            Some((old, Some(new))) if !found.changes.is_empty() => {
+                self.restore(found, &wanted, (old, new), result, amends).await?;
+            }
+            // Nobody can tell all of its changes from later ones, but what the tools did is known.
+            Some((_, None)) => {
+                for change in found.changes.iter().filter(|change| wanted.has_either(change)) {
+                    let path = found.root.join(&change.path);
+                    let name = path_text(&change.path);
+                    let Some(delta) = found.certain.get(&path) else {
+                        let why = UNSURE.to_owned();
+                        result.stays.push(Stays { path: name, why, changed_since: false });
+                        continue;
+                    };
+                    let put = self.put_back(&path, delta).await;
+                    if put.is_ok() {
+                        amends.push(Amend::Undone(change.clone()));
+                    }
+                    note(result, name, put);
+                }
+            }
+            _ => {}
         }
         for (path, delta) in found.told.iter().filter(|(path, _)| wanted.has(below(&found.root, path))) {
             let put = self.put_back(path, delta).await;
             note(result, path_text(below(&found.root, path)), put);
         }
+        Ok(())
+    }
+
+    /// Makes the files what they were in one tree, where they are as in the other.
+    async fn restore(
+        &self,
+        found: &Found,
+        wanted: &Wanted,
+        (old, new): (&TreeId, &TreeId),
+        result: &mut RevertResult,
+        amends: &mut Vec<Amend>,
+    ) -> Result<(), SessionError> {
+        // Both names of a renamed file.
+        let only: Vec<PathBuf> = found
+            .changes
+            .iter()
+            .filter(|change| wanted.has_either(change))
+            .flat_map(|change| std::iter::once(&change.path).chain(&change.old_path).cloned())
+            .collect();
+        let place = Place { session: &self.session, root: &found.root };
+        let restored = self.snapshots.restore(place, old, new, Some(&only)).await.map_err(unread)?;
+        let is_done = |path: &PathBuf| restored.done.contains(path);
+        amends.extend(
+            found
+                .changes
+                .iter()
+                .filter(|change| is_done(&change.path) && change.old_path.as_ref().is_none_or(is_done))
+                .cloned()
+                .map(Amend::Undone),
+        );
+        result.reverted.extend(restored.done.iter().map(|path| path_text(path)));
+        result.stays.extend(restored.stays.into_iter().map(|stays| Stays {
+            path: path_text(&stays.path),
+            why: stays.why,
+            changed_since: stays.changed_since,
+        }));
         Ok(())
     }
 
