@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use agentd_protocol::daemon::Notice;
 use agentd_protocol::initialize::ServerInfo;
+use anyhow::Context as _;
 use clap::Parser as _;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -34,6 +35,7 @@ use crate::tool;
 use crate::workspace::snapshot::Snapshots;
 
 use arguments::{Arguments, Subcommand};
+use systemd::EndSignals;
 
 /// The lock or the listener is somebody else's.
 const HELD: u8 = 75;
@@ -118,6 +120,7 @@ fn print_schema() -> ExitCode {
 
 /// `agentd playback FILE`: a scripted model server, for tests.
 async fn play(file: &std::path::Path, again: Option<&str>) -> anyhow::Result<ExitCode> {
+    let mut end = EndSignals::listen()?;
     let text = config::read_text(file)?;
     let script = playback::Script::parse(&text)?;
     let running = match again {
@@ -125,7 +128,7 @@ async fn play(file: &std::path::Path, again: Option<&str>) -> anyhow::Result<Exi
         None => playback::start(script, playback::Log::Keep).await?,
     };
     say_line(&serde_json::json!({ "baseUrl": running.base_url() }));
-    systemd::ended_by_signal().await;
+    end.first().await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -159,6 +162,7 @@ struct Parts {
 async fn daemon(arguments: Arguments) -> anyhow::Result<ExitCode> {
     logging();
     let started = Instant::now();
+    let mut end = EndSignals::listen().context("listening for signals")?;
     let parts = match begin(&arguments, started)? {
         Beginning::Ready(parts) => parts,
         Beginning::Held(code) => return Ok(code),
@@ -192,7 +196,7 @@ async fn daemon(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = systemd::ended_by_signal() => shutdown.cancel(),
+        () = end.first() => shutdown.cancel(),
     }
     watchdog.abort();
     resuming.abort();

@@ -1,10 +1,11 @@
 //! The service manager's side: readiness, the watchdog, signals.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::journal::JournalService;
 
@@ -38,14 +39,24 @@ pub(super) async fn watchdog(journals: Arc<JournalService>) {
     }
 }
 
-/// Returns at the first SIGTERM or SIGINT.
-pub(super) async fn ended_by_signal() {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+/// The requests to end, SIGTERM and SIGINT, noted from the moment this is made: whoever has heard "ready" may ask.
+pub(super) struct EndSignals {
+    term: Signal,
+    int: Signal,
+}
+
+impl EndSignals {
+    /// # Errors
+    /// The runtime cannot listen for signals.
+    pub(super) fn listen() -> io::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+    }
+
+    /// Returns at the first of them.
+    pub(super) async fn first(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
     }
 }
