@@ -54,6 +54,16 @@ impl Daemon {
         daemon
     }
 
+    /// Starts a daemon and kills it so long after, however far it has come.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn killed_after(home: &Home, start: &Start, wait: std::time::Duration) {
+        let child = command(home, start).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let _child = Killed(Some(child.expect("agentd can be started")));
+        std::thread::sleep(wait);
+    }
+
     /// Runs a daemon that is expected to end by itself.
     ///
     /// # Panics

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::run::Run;
-use crate::scenario::{Effect, On, Places};
+use crate::scenario::{Effect, IN_FORK, On, Places};
 use crate::seen::{Told, number};
 
 /// What a fresh daemon tells of the session: every event from the beginning, and its state.
@@ -16,6 +16,14 @@ use crate::seen::{Told, number};
 pub(crate) struct Afterwards {
     pub(crate) events: Vec<Value>,
     pub(crate) state: Value,
+    pub(crate) forked: Option<Forked>,
+}
+
+/// The same of the session that was forked from it, if there is one.
+#[derive(Clone)]
+pub(crate) struct Forked {
+    pub(crate) state: Value,
+    pub(crate) events: Vec<Value>,
 }
 
 pub(crate) fn check(run: &Run<'_>, after: &Afterwards) -> anyhow::Result<()> {
@@ -27,7 +35,11 @@ pub(crate) fn check(run: &Run<'_>, after: &Afterwards) -> anyhow::Result<()> {
     effects(run, after)?;
     project(run)?;
     plan_file(run, after)?;
-    crate::provider::check(run.scenario.dialect, &run.model.requests(), count(after, "contextReset"))?;
+    fork(run, after)?;
+    let (forks, own): (Vec<_>, Vec<_>) =
+        run.model.requests().into_iter().partition(|request| request.to_string().contains(IN_FORK));
+    crate::provider::check(run.scenario.dialect, &own, count(after, "contextReset"))?;
+    crate::provider::check(run.scenario.dialect, &forks, 0)?;
     let active = std::fs::read_dir(run.home.path("state/agentd/active"))?.count();
     ensure!(active == 0, "an idle session is marked as active");
     Ok(())
@@ -90,7 +102,8 @@ fn prompts(run: &Run<'_>, after: &Afterwards) -> anyhow::Result<()> {
 }
 
 fn asked<'r>(run: &'r Run<'_>, method: &'r str) -> impl Iterator<Item = &'r Told> {
-    run.seen.told.iter().filter(move |told| told.method == method)
+    let here = |told: &&Told| told.params["sessionId"] == run.session.as_str();
+    run.seen.told.iter().filter(move |told| told.method == method).filter(here)
 }
 
 /// Every approval was asked for once and settled once, and who was told to have won is who won.
@@ -182,6 +195,13 @@ fn happened(run: &Run<'_>, effect: &Effect, ends: &[&Value], counter: &str) -> a
             );
             usize::from(found.as_deref() == Some(after))
         }
+        On::TakenBack { path, before } => {
+            let found = std::fs::read_to_string(run.home.project().path.join(path)).ok();
+            let left = found.as_deref() != before;
+            ensure!(!left || run.killed > 0 && said_to_stay(run, path), "taken back, and it holds {found:?}");
+            // What it had done is undone, so nothing is left to be counted.
+            return Ok(());
+        }
     };
     ensure!(times <= 1, "it happened {times} times");
     let of = |status: &str| ends.iter().filter(|end| end["status"] == status).count();
@@ -198,6 +218,13 @@ fn happened(run: &Run<'_>, effect: &Effect, ends: &[&Value], counter: &str) -> a
         ensure!(effect.undisturbed.contains(&status), "{status}, undisturbed");
     }
     Ok(())
+}
+
+/// After a crash in the middle of a command, what it changed cannot be told from what others did; that is said.
+fn said_to_stay(run: &Run<'_>, path: &str) -> bool {
+    asked(run, "session/rewind").filter_map(|told| told.answer.as_ref().ok()).any(|answer| {
+        answer["files"]["stays"].as_array().into_iter().flatten().any(|stays| stays["path"] == path)
+    })
 }
 
 /// Nothing is there that no call made, and what no call should touch was not touched.
@@ -225,4 +252,44 @@ fn plan_file(run: &Run<'_>, after: &Afterwards) -> anyhow::Result<()> {
     let found = std::fs::read_to_string(path)?;
     ensure!(found == plan, "{path} holds {found:?}, approved was {plan:?}");
     Ok(())
+}
+
+/// A fork is there whole or not at all, holds what its source did up to where it was forked, and one that was deleted is
+/// gone. Nothing half of it lies about.
+fn fork(run: &Run<'_>, after: &Afterwards) -> anyhow::Result<()> {
+    let all = || run.seen.told.iter();
+    let deleted = all().any(|told| told.method == "session/delete");
+    let made = all().find(|told| told.method == "session/fork");
+    let folder = run.home.path("state/agentd/sessions").join(&run.fork);
+    let Some(made) = made.filter(|_| !deleted) else {
+        ensure!(after.forked.is_none() && !folder.exists(), "there is a fork in {}", folder.display());
+        return Ok(());
+    };
+    let told = made.answer.as_ref().map_err(|error| anyhow::anyhow!("no fork: {error:?}"))?;
+    let forked = after.forked.as_ref().context("the fork is gone")?;
+    ensure!(forked.state["activity"] == "idle", "the fork is not idle: {}", forked.state);
+    contiguous(&run.home.journal(&run.fork))?;
+    // The first commit is the fork's own; the rest is what the source has.
+    let own = first_commit(&run.home.journal(&run.fork))?;
+    let until = told["atSeq"].as_u64().context("where it was forked")?;
+    let shared = |events: &[Value]| -> Vec<Value> {
+        let within = |event: &&Value| number(event).is_some_and(|seq| seq > own && seq <= until);
+        let plain = |event: &Value| {
+            let mut event = event.clone();
+            event["sessionId"] = Value::Null;
+            event
+        };
+        events.iter().filter(within).map(plain).collect()
+    };
+    let (source, copy) = (shared(&after.events), shared(&forked.events));
+    ensure!(source == copy, "the source has\n  {source:?}\nand the fork\n  {copy:?}");
+    ensure!(!source.is_empty(), "nothing was forked");
+    Ok(())
+}
+
+/// The number of the last record of the first commit.
+fn first_commit(journal: &Path) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string(journal)?;
+    let commit: Value = serde_json::from_str(text.lines().next().context("an empty journal")?)?;
+    Ok(commit["records"].as_array().map_or(0, Vec::len) as u64)
 }

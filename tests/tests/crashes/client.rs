@@ -23,6 +23,9 @@ impl From<anyhow::Error> for Trouble {
     }
 }
 
+/// What a daemon says that was asked to end, to all that it does not take down for the next one.
+const LEAVING: &str = "the daemon is shutting down";
+
 pub(crate) type Talk<T> = Result<T, Trouble>;
 
 pub(crate) type Answer = Result<Value, RpcError>;
@@ -75,6 +78,8 @@ impl Wire {
             return Err(Trouble::Wrong(anyhow::anyhow!("an answer to nobody: {message}")));
         };
         let answer = match message.get("error") {
+            // To be asked again of the next one, as if it had not been asked.
+            Some(error) if error["message"] == LEAVING => return Err(Trouble::Lost),
             Some(error) => Err(RpcError::of(error)),
             None => Ok(message["result"].take()),
         };

@@ -15,6 +15,10 @@ pub(crate) enum Kill {
     At { place: &'static str, nth: usize },
     /// So long after it said that it is ready.
     After(Duration),
+    /// So long after its process was started, whatever it has said.
+    Early(Duration),
+    /// As `After`, and it is asked to end (SIGTERM): it leaves in good order, and everything goes on with the next one.
+    Ask(Duration),
 }
 
 /// At a write: nothing of it done, half, all with the kernel, all on the disk; each before anybody is told.
@@ -28,7 +32,7 @@ impl Kill {
                 args: kill.map(|kill| format!("--die-at={kill}")).into_iter().collect(),
                 ..Start::default()
             },
-            Some(Kill::After(_)) | None => Start::default(),
+            Some(Kill::After(_) | Kill::Early(_) | Kill::Ask(_)) | None => Start::default(),
         }
     }
 }
@@ -38,6 +42,8 @@ impl fmt::Display for Kill {
         match self {
             Kill::At { place, nth } => write!(f, "{place}:{nth}"),
             Kill::After(wait) => write!(f, "{}us", wait.as_micros()),
+            Kill::Early(wait) => write!(f, "early:{}us", wait.as_micros()),
+            Kill::Ask(wait) => write!(f, "ask:{}us", wait.as_micros()),
         }
     }
 }
@@ -46,10 +52,17 @@ impl FromStr for Kill {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        if let Some(micros) = text.strip_suffix("us") {
-            return Ok(Kill::After(Duration::from_micros(micros.parse()?)));
+        if let Some(text) = text.strip_suffix("us") {
+            let (kind, micros) = text.split_once(':').unwrap_or(("", text));
+            let wait = Duration::from_micros(micros.parse()?);
+            return match kind {
+                "" => Ok(Kill::After(wait)),
+                "early" => Ok(Kill::Early(wait)),
+                "ask" => Ok(Kill::Ask(wait)),
+                _ => anyhow::bail!("an unknown moment"),
+            };
         }
-        let (place, nth) = text.split_once(':').context("a kill is place:N or Nus")?;
+        let (place, nth) = text.split_once(':').context("a kill is place:N, Nus, early:Nus or ask:Nus")?;
         let place = PLACES.into_iter().find(|known| *known == place).context("an unknown place")?;
         Ok(Kill::At { place, nth: nth.parse()? })
     }
@@ -115,20 +128,20 @@ impl Dice {
     }
 }
 
-/// Kills a process after a while, unless dropped before.
+/// Sends a process a signal after a while, unless dropped before.
 pub(crate) struct Timer {
     stop: Option<mpsc::SyncSender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Timer {
-    pub(crate) fn start(wait: Duration, pid: u32) -> anyhow::Result<Self> {
+    pub(crate) fn start(wait: Duration, pid: u32, signal: Signal) -> anyhow::Result<Self> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("a pid")?;
         let (stop, stopped) = mpsc::sync_channel(0);
         let thread = std::thread::spawn(move || {
             if stopped.recv_timeout(wait) == Err(mpsc::RecvTimeoutError::Timeout) {
                 // It may have ended already; its pid is still its own, since the timer is dropped before it is reaped.
-                let _ = kill_process(pid, Signal::KILL);
+                let _ = kill_process(pid, signal);
             }
         });
         Ok(Self { stop: Some(stop), thread: Some(thread) })
@@ -146,9 +159,11 @@ impl Drop for Timer {
 
 #[test]
 fn a_case_reads_back_as_it_is_printed() {
-    let text = "plan@half:3,8000us,synced:1";
+    let text = "plan@half:3,8000us,synced:1,early:70us,ask:9us";
     let case: Case = text.parse().unwrap();
-    assert_eq!(case.kills.len(), 3);
+    assert_eq!(case.kills.len(), 5);
     assert_eq!(case.to_string(), text);
-    assert!("plan@after:3".parse::<Case>().is_err());
+    for wrong in ["plan@after:3", "plan@late:3us"] {
+        assert!(wrong.parse::<Case>().is_err(), "{wrong}");
+    }
 }

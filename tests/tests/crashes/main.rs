@@ -34,6 +34,9 @@ const RUNS: usize = 400;
 /// Of how many runs one is killed at random instants, as long as there are writes left to be killed at.
 const RANDOM: usize = 10;
 
+/// About as long as a daemon takes to start; some are killed a little later.
+const STARTING: Duration = Duration::from_millis(60);
+
 /// How often a case with a kill by time is repeated when one asks for it: the instant is never quite the same.
 const REPEATS: usize = 20;
 
@@ -52,9 +55,9 @@ fn carry_out(scenario: &Scenario, case: &Case) -> Result<Done, String> {
     let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
         run.go()?;
         let took = begun.elapsed();
-        let (events, state) = run.afterwards()?;
-        check::check(&run, &Afterwards { events, state })?;
-        let commits = std::fs::read_to_string(run.home.journal(&run.session))?.lines().count();
+        let after = run.afterwards()?;
+        check::check(&run, &after)?;
+        let commits = commits(&run)?;
         anyhow::Ok(Done { killed: run.killed, commits, took })
     }));
     let why = match result {
@@ -75,6 +78,13 @@ fn carry_out(scenario: &Scenario, case: &Case) -> Result<Done, String> {
          cargo test -p agentd-tests --test crashes -- --nocapture",
         run.home.path("").display(),
     ))
+}
+
+/// Of all journals that are left.
+fn commits(run: &Run<'_>) -> anyhow::Result<usize> {
+    let sessions = [&run.session, &run.fork].map(|id| run.home.journal(id));
+    let lines = |path: &std::path::PathBuf| Ok(std::fs::read_to_string(path)?.lines().count());
+    sessions.iter().filter(|journal| journal.exists()).map(lines).sum()
 }
 
 /// Carries out all cases, several at a time, and gives the number of kills.
@@ -127,16 +137,19 @@ fn at_every_write(name: &str, undisturbed: &Done) -> Vec<Case> {
         .collect()
 }
 
-/// One to three kills, each at a random instant or write.
+/// One to three kills, each at a random instant or write, while the daemon starts, or as a request to end.
 fn at_random(dice: &mut Dice, name: &str, undisturbed: &Done) -> Case {
+    let instant = |dice: &mut Dice, longest: Duration| {
+        let longest = usize::try_from(longest.as_micros()).unwrap_or(usize::MAX);
+        Duration::from_micros(dice.roll(longest.max(1)) as u64)
+    };
     let kills = (0..=dice.roll(3))
-        .map(|_| {
-            if dice.roll(2) == 0 {
-                let longest = usize::try_from(undisturbed.took.as_micros()).unwrap_or(usize::MAX);
-                Kill::After(Duration::from_micros(dice.roll(longest.max(1)) as u64))
-            } else {
-                Kill::At { place: PLACES[dice.roll(PLACES.len())], nth: 1 + dice.roll(undisturbed.commits) }
-            }
+        .map(|at| match dice.roll(8) {
+            0..3 => Kill::After(instant(dice, undisturbed.took)),
+            3 => Kill::Ask(instant(dice, undisturbed.took)),
+            // Before there is anything, there is nothing to be lost.
+            4 if at > 0 => Kill::Early(instant(dice, STARTING)),
+            _ => Kill::At { place: PLACES[dice.roll(PLACES.len())], nth: 1 + dice.roll(undisturbed.commits) },
         })
         .collect();
     Case { scenario: name.to_owned(), kills }
@@ -151,7 +164,7 @@ fn setting<T: FromStr>(name: &str) -> Option<T> {
 fn sessions_survive_kill_9_at_every_write_and_at_random_instants() {
     let scenarios = scenario::all();
     if let Some(case) = setting::<Case>("AGENTD_CRASH") {
-        let by_time = case.kills.iter().any(|kill| matches!(kill, Kill::After(_)));
+        let by_time = case.kills.iter().any(|kill| !matches!(kill, Kill::At { .. }));
         let cases = vec![case; if by_time { REPEATS } else { 1 }];
         let killed = carry_out_all(&scenarios, cases).unwrap_or_else(|why| panic!("{why}"));
         println!("killed {killed} times, and all is well");
@@ -195,8 +208,7 @@ fn the_checker_finds_what_a_broken_daemon_would_leave() {
     let scenario = &scenarios[0];
     let mut run = Run::new(scenario, &[]);
     run.go().unwrap();
-    let (events, state) = run.afterwards().unwrap();
-    let whole = Afterwards { events, state };
+    let whole = run.afterwards().unwrap();
     check::check(&run, &whole).unwrap();
     let of = |kind: &str| whole.events.iter().position(|event| event["type"] == kind).unwrap();
     let (result, resolved) = (of("toolCallFinished"), of("approvalResolved"));

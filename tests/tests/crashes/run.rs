@@ -9,10 +9,14 @@ use agentd_tests::{Daemon, Home, Model, Tree};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::check::{Afterwards, Forked};
 use crate::client::{Answer, Talk, Trouble, Wire};
 use crate::kills::{Kill, Timer};
 use crate::scenario::{Act, Does, END, Places, Scenario, When};
 use crate::seen::{Seen, Told, number};
+
+/// There is no such session.
+pub(crate) const NOT_FOUND: i64 = -32050;
 
 /// How often people ask the model to go on after a crash before they give up.
 const PUSHES: usize = 12;
@@ -22,6 +26,8 @@ pub(crate) struct Run<'s> {
     pub(crate) home: Home,
     pub(crate) model: Model,
     pub(crate) session: String,
+    /// The id of the session that some scenarios fork from it.
+    pub(crate) fork: String,
     pub(crate) seen: Seen,
     /// The project as it was before anybody spoke.
     pub(crate) untouched: Tree,
@@ -30,6 +36,8 @@ pub(crate) struct Run<'s> {
     kills: VecDeque<Kill>,
     daemon: Option<Daemon>,
     timer: Option<Timer>,
+    /// The running daemon will be asked to end rather than killed.
+    asked: bool,
     clients: [Client; 2],
     acts: VecDeque<Act>,
     answered: HashSet<String>,
@@ -65,18 +73,23 @@ impl<'s> Run<'s> {
             model.base_for(scenario.dialect)
         ));
         home.key("test", "sk-not-a-secret");
+        if scenario.git {
+            git_init(&home);
+        }
         let untouched = home.project().tree();
         Self {
             scenario,
             home,
             model,
             session: uuid::Uuid::now_v7().to_string(),
+            fork: uuid::Uuid::now_v7().to_string(),
             seen: Seen::default(),
             untouched,
             killed: 0,
             kills: kills.iter().cloned().collect(),
             daemon: None,
             timer: None,
+            asked: false,
             clients: Default::default(),
             acts: scenario.acts.iter().cloned().collect(),
             answered: HashSet::new(),
@@ -127,7 +140,7 @@ impl<'s> Run<'s> {
     }
 
     /// The newest process is killed too, and a new one asked for everything from the beginning.
-    pub(crate) fn afterwards(&mut self) -> anyhow::Result<(Vec<Value>, Value)> {
+    pub(crate) fn afterwards(&mut self) -> anyhow::Result<Afterwards> {
         self.timer = None;
         self.kills.clear();
         // Nobody follows from where they were: what is heard is the one subscription below.
@@ -138,13 +151,16 @@ impl<'s> Run<'s> {
         self.start()?;
         self.ask_again()?;
         let state = self.state()?;
+        let forked = self.forked()?;
         let mut events = Vec::new();
         let wire = self.clients[0].wire.as_mut().context("a client")?;
         let told = |_| anyhow::anyhow!("the last daemon died");
         wire.send("events/subscribe", &json!({"sessionId": self.session, "afterSeq": 0})).map_err(told)?;
         loop {
             match wire.read() {
-                Ok(Some((_, event))) if event["type"] == "synced" => return Ok((events, state)),
+                Ok(Some((_, event))) if event["type"] == "synced" => {
+                    return Ok(Afterwards { events, state, forked });
+                }
                 Ok(Some((_, event))) => events.extend(number(&event).is_some().then_some(event)),
                 Ok(None) => {}
                 Err(Trouble::Wrong(error)) => return Err(error),
@@ -156,8 +172,9 @@ impl<'s> Run<'s> {
     /// Who was told something is told the same again: the winner of an approval that it won, everybody how a turn ended.
     fn ask_again(&mut self) -> anyhow::Result<()> {
         let told = |run: &Self, method: &str| -> Vec<(usize, Value)> {
+            let here = |told: &&Told| told.params["sessionId"] == run.session.as_str();
             let told = run.seen.told.iter().filter(|told| told.method == method && told.answer.is_ok());
-            told.map(|told| (told.who, told.params.clone())).collect()
+            told.filter(here).map(|told| (told.who, told.params.clone())).collect()
         };
         for (who, params) in told(self, "approval/respond") {
             let again = self.call(who, "approval/respond", params)?;
@@ -175,9 +192,27 @@ impl<'s> Run<'s> {
     }
 
     fn state(&mut self) -> anyhow::Result<Value> {
-        let answer = self.call(0, "session/get", json!({"sessionId": self.session}))?;
+        let answer = self.get(&self.session.clone())?;
         let mut result = answer.map_err(|error| anyhow::anyhow!("session/get: {error:?}"))?;
         Ok(result["state"].take())
+    }
+
+    fn get(&mut self, session: &str) -> anyhow::Result<Answer> {
+        self.call(0, "session/get", json!({"sessionId": session}))
+    }
+
+    /// What there is of the fork, once the daemon has swept what a dead one left behind.
+    fn forked(&mut self) -> anyhow::Result<Option<Forked>> {
+        let id = self.fork.clone();
+        let mut state = match self.get(&id)? {
+            Err(error) if error.code == NOT_FOUND => return Ok(None),
+            other => other.map_err(|error| anyhow::anyhow!("the fork: {error:?}"))?,
+        };
+        let params = json!({"sessionId": id, "afterSeq": 0, "limit": 1000});
+        let history = self.call(0, "session/history", params)?;
+        let mut history = history.map_err(|error| anyhow::anyhow!("the fork's history: {error:?}"))?;
+        let events = history["events"].as_array_mut().map(std::mem::take).context("events")?;
+        Ok(Some(Forked { state: state["state"].take(), events }))
     }
 
     // ---- what people do ----
@@ -205,9 +240,18 @@ impl<'s> Run<'s> {
                     Does::Prompt { text, more } => ("session/prompt", self.prompt(text, more)),
                     Does::SetMode(mode) => ("session/setMode", json!({"mode": mode})),
                     Does::Interrupt => ("session/interrupt", json!({})),
+                    // Named, so that to repeat it is to do the same.
+                    Does::RewindAll => {
+                        ("session/rewind", json!({"beforeTurn": self.seen.first_turn(), "files": true}))
+                    }
+                    Does::Archive => ("session/archive", json!({})),
+                    Does::Fork => ("session/fork", json!({"newSessionId": self.fork})),
+                    Does::PromptFork(text) => ("session/prompt", self.prompt(text, &json!({}))),
+                    Does::DeleteFork => ("session/delete", json!({})),
                 };
                 let mut params = params;
-                params["sessionId"] = self.session.clone().into();
+                let in_fork = matches!(does, Does::PromptFork(_) | Does::DeleteFork);
+                params["sessionId"] = if in_fork { &self.fork } else { &self.session }.as_str().into();
                 Call { who: *who, method, params }
             })
             .collect();
@@ -359,6 +403,16 @@ impl<'s> Run<'s> {
         self.seen.take(&event, who == 0)?;
         Ok(())
     }
+}
+
+fn git_init(home: &Home) {
+    let status = std::process::Command::new("git")
+        .args(["init", "-q", "."])
+        .current_dir(&home.project().path)
+        .env_clear()
+        .envs(home.env())
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "git init");
 }
 
 impl Drop for Run<'_> {

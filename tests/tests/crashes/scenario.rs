@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 /// The model's last word: with it a scenario is through.
 pub(crate) const END: &str = "That is all.";
 
+/// What every prompt to a fork has in it, so that its requests can be told apart.
+pub(crate) const IN_FORK: &str = "(in the fork)";
+
 /// Where effects go that no session knows of.
 pub(crate) struct Places {
     /// Commands append a line each.
@@ -40,6 +43,8 @@ pub(crate) struct Scenario {
     pub(crate) dialect: Dialect,
     /// The session's mode at its beginning.
     pub(crate) mode: &'static str,
+    /// Whether the project is a git repository.
+    pub(crate) git: bool,
     pub(crate) script: fn(&Places) -> Script,
     pub(crate) acts: Vec<Act>,
     /// How an approval is answered: by one client, or by both at once.
@@ -69,9 +74,19 @@ pub(crate) enum When {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Does {
-    Prompt { text: &'static str, more: Value },
+    Prompt {
+        text: &'static str,
+        more: Value,
+    },
     Interrupt,
     SetMode(&'static str),
+    /// Back to before the first turn, with the files.
+    RewindAll,
+    Archive,
+    /// Another session is made of it, and may be prompted and deleted.
+    Fork,
+    PromptFork(&'static str),
+    DeleteFork,
 }
 
 /// An answer to an approval.
@@ -94,6 +109,8 @@ pub(crate) enum On {
     Counter,
     /// This file of the project; absent before where `before` is.
     File { path: &'static str, before: Option<&'static str>, after: &'static str },
+    /// This file of the project, which was taken back in the end.
+    TakenBack { path: &'static str, before: Option<&'static str> },
 }
 
 impl Scenario {
@@ -101,7 +118,7 @@ impl Scenario {
     pub(crate) fn touches(&self, below: &Path) -> bool {
         self.effects
             .iter()
-            .any(|effect| matches!(effect.on, On::File { path, .. } if Path::new(path) == below))
+            .any(|effect| matches!(effect.on, On::File { path, .. } | On::TakenBack { path, .. } if Path::new(path) == below))
     }
 }
 
@@ -135,7 +152,17 @@ fn written(
 }
 
 pub(crate) fn all() -> Vec<Scenario> {
-    vec![edited_plan(), fresh_start(), manual_plan(), queue(), race(), retries()]
+    vec![
+        edited_plan(),
+        fresh_start(),
+        manual_plan(),
+        queue(),
+        race(),
+        retries(),
+        taken_back(),
+        forked(),
+        fork_deleted(),
+    ]
 }
 
 /// Planning with a round of feedback and an edit by the person; what planning may not touch; then the plan is carried out.
@@ -144,6 +171,7 @@ fn edited_plan() -> Scenario {
         name: "edited-plan",
         dialect: Dialect::OpenaiChat,
         mode: "default",
+        git: false,
         script: |places| {
             let edit = json!({"file_path": "src/a.rs", "old_string": "fn a", "new_string": "fn z"});
             Script::new()
@@ -186,6 +214,7 @@ fn fresh_start() -> Scenario {
         name: "fresh-start",
         dialect: Dialect::Anthropic,
         mode: "plan",
+        git: false,
         script: |places| {
             let fresh = json!({"total_answers": 0, "texts": [{"in": "user", "contains": "FRESH PLAN"}]});
             let write = call("write_file", json!({"file_path": "new.txt", "content": "new\n"}));
@@ -212,6 +241,7 @@ fn manual_plan() -> Scenario {
         name: "manual-plan",
         dialect: Dialect::OpenaiChat,
         mode: "default",
+        git: false,
         script: |places| {
             Script::new()
                 .step(presents("# MANUAL PLAN\n"))
@@ -253,6 +283,7 @@ fn queue() -> Scenario {
         name: "queue",
         dialect: Dialect::Anthropic,
         mode: "default",
+        git: false,
         script: |places| {
             let talk = json!({"texts": [{"in": "prompt", "contains": "Talk for long"}]});
             let long = "Word by word it comes, and it does not end. ".repeat(40);
@@ -290,6 +321,7 @@ fn race() -> Scenario {
         name: "race",
         dialect: Dialect::OpenaiChat,
         mode: "default",
+        git: false,
         script: |places| {
             Script::new()
                 .step(places.count("e"))
@@ -330,6 +362,7 @@ fn retries() -> Scenario {
         name: "retries",
         dialect: Dialect::Anthropic,
         mode: "acceptEdits",
+        git: false,
         script: |places| {
             let busy = |code: u16| json!({"status": {"code": code, "headers": {"retry-after-ms": "1"}, "message": "slow down"}});
             let edit = json!({"file_path": "src/b.rs", "old_string": "fn b", "new_string": "fn y"});
@@ -344,6 +377,98 @@ fn retries() -> Scenario {
             written("src/b.rs", Some("fn b() {}\n"), "fn y() {}\n", &["ok"]),
             counted("count-f", &["ok"]),
         ],
+        plan: None,
+    }
+}
+
+/// A turn that edits, makes and counts is forgotten, and its files go back; then something else is asked.
+fn taken_back() -> Scenario {
+    Scenario {
+        name: "taken-back",
+        dialect: Dialect::OpenaiChat,
+        mode: "acceptEdits",
+        git: true,
+        script: |places| {
+            let at = |n: u32| json!({"answers": n, "texts": [{"in": "prompt", "contains": "Change it"}]});
+            let edit = json!({"file_path": "src/a.rs", "old_string": "fn a", "new_string": "fn z"});
+            let make = format!("echo made > made.txt; printf 'count-g\\n' >> {}", places.counter.display());
+            Script::new()
+                .rule("look", at(0), call("read_file", json!({"file_path": "src/a.rs"})))
+                .rule("edit", at(1), call("edit_file", edit))
+                .rule("make", at(2), call("run_shell", json!({"command": make})))
+        },
+        acts: vec![
+            act(When::Now, 0, prompt("Change it", json!({}))),
+            act(When::Idle, 0, Does::RewindAll),
+            act(When::Idle, 1, prompt("Something else", json!({}))),
+        ],
+        answers: |_| one("allowOnce", json!({})),
+        effects: vec![
+            Effect {
+                mark: "src/a.rs",
+                on: On::TakenBack { path: "src/a.rs", before: Some("fn a() {}\n") },
+                undisturbed: &["ok"],
+            },
+            Effect {
+                mark: "made.txt",
+                on: On::TakenBack { path: "made.txt", before: None },
+                undisturbed: &["ok"],
+            },
+            counted("count-g", &["ok"]),
+        ],
+        plan: None,
+    }
+}
+
+/// A session is forked while the other client prompts it, put away, and taken up again by a prompt.
+fn forked() -> Scenario {
+    Scenario {
+        name: "forked",
+        dialect: Dialect::Anthropic,
+        mode: "default",
+        git: false,
+        script: |places| Script::new().step(places.count("i")).step(Reply::text("Done with it.")),
+        acts: vec![
+            act(When::Now, 0, prompt("Begin", json!({}))),
+            Act { when: When::Idle, does: vec![(0, Does::Fork), (1, prompt("More", json!({})))] },
+            act(When::Idle, 0, Does::Archive),
+            act(When::Idle, 1, prompt("Last", json!({}))),
+        ],
+        answers: |_| one("allowOnce", json!({})),
+        effects: vec![counted("count-i", &["ok"])],
+        plan: None,
+    }
+}
+
+/// A fork is deleted in the middle of its turn, and stays away.
+fn fork_deleted() -> Scenario {
+    Scenario {
+        name: "fork-deleted",
+        dialect: Dialect::OpenaiChat,
+        mode: "default",
+        git: false,
+        script: |places| {
+            let talk = json!({"texts": [{"in": "prompt", "contains": IN_FORK}]});
+            let long = "Word by word it comes, and it does not end. ".repeat(40);
+            Script::new()
+                .rule("talk", talk, Reply::text(&long).fault(None, json!({"hang": {"after": 2500}})))
+                .step(places.count("j"))
+        },
+        acts: vec![
+            act(When::Now, 0, prompt("Begin", json!({}))),
+            act(When::Idle, 0, Does::Fork),
+            act(When::Idle, 1, Does::PromptFork("Talk for long (in the fork)")),
+            Act {
+                when: When::Idle,
+                does: vec![
+                    (0, Does::DeleteFork),
+                    (1, Does::PromptFork("Never (in the fork)")),
+                    (0, prompt("More", json!({}))),
+                ],
+            },
+        ],
+        answers: |_| one("allowOnce", json!({})),
+        effects: vec![counted("count-j", &["ok"])],
         plan: None,
     }
 }

@@ -108,6 +108,11 @@ impl Seen {
         Ok(())
     }
 
+    pub(crate) fn first_turn(&self) -> &Value {
+        let mut events = self.log.values();
+        events.find(|event| event["type"] == "turnStarted").map_or(&Value::Null, |event| &event["turnId"])
+    }
+
     pub(crate) fn count(&self, kind: &str) -> usize {
         self.counts.get(kind).copied().unwrap_or_default()
     }

@@ -2,8 +2,9 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 
-use agentd_tests::Daemon;
+use agentd_tests::{Daemon, Start};
 use anyhow::{Context as _, ensure};
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::{Client, Run};
@@ -17,9 +18,16 @@ impl Run<'_> {
     pub(super) fn start(&mut self) -> anyhow::Result<()> {
         loop {
             let kill = self.kills.pop_front();
+            if let Some(Kill::Early(wait)) = kill {
+                Daemon::killed_after(&self.home, &Start::default(), wait);
+                self.killed += 1;
+                continue;
+            }
             let daemon = Daemon::start(&self.home, Kill::start(kill.as_ref()));
-            if let Some(Kill::After(wait)) = kill {
-                self.timer = Some(Timer::start(wait, daemon.pid())?);
+            self.asked = matches!(kill, Some(Kill::Ask(_)));
+            if let Some(Kill::After(wait) | Kill::Ask(wait)) = kill {
+                let signal = if self.asked { Signal::TERM } else { Signal::KILL };
+                self.timer = Some(Timer::start(wait, daemon.pid(), signal)?);
             }
             self.daemon = Some(daemon);
             match self.connect() {
@@ -84,14 +92,18 @@ impl Run<'_> {
         self.start()
     }
 
-    /// The daemon is dead, and was killed; what it had still sent is read.
+    /// The daemon is dead, because it was killed or asked to end; what it had still sent is read.
     fn bury(&mut self) -> anyhow::Result<()> {
         let daemon = self.daemon.as_mut().context("a daemon")?;
         // Before the process is reaped, so that its pid is nobody else's. The connection is gone, so it has fired or is
         // not needed.
         self.timer = None;
         let status = daemon.ended();
-        ensure!(status.signal() == Some(9), "the daemon ended by itself: {status}");
+        if self.asked {
+            ensure!(status.success(), "the daemon was asked to end, and ended so: {status}");
+        } else {
+            ensure!(status.signal() == Some(9), "the daemon ended by itself: {status}");
+        }
         self.killed += 1;
         for who in 0..self.clients.len() {
             while self.clients[who].wire.is_some() {
