@@ -367,7 +367,7 @@ pub struct RewindParams {
     /// The first turn that is forgotten. Default: by `turns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_turn: Option<TurnId>,
-    /// How many of the last turns are forgotten. Default: 1. Not with `beforeTurn`.
+    /// How many of the last turns that the model still knows are forgotten. Default: 1. Not with `beforeTurn`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
     /// Puts files back as they were before that turn, too. What somebody changed since stays, and is named.
@@ -381,7 +381,7 @@ pub struct RewindParams {
 pub struct RewindResult {
     /// The first turn that was forgotten.
     pub before_turn: TurnId,
-    /// How many turns were, that one included.
+    /// How many turns were that the model still knew, that one included; 0 where it was forgotten already.
     pub turns: u32,
     /// What became of the files, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -188,6 +188,13 @@ async fn finish(
         plan: copy,
     })];
     let mode = narrower(state.mode, forking.source.state.mode);
+    if mode == state.mode
+        && mode == Mode::Plan
+        && let Some(path) = &plan_file
+    {
+        // What the copy has heard so far names the source's file.
+        records.push(said(forking.id, plan_guidance(deps, path)));
+    }
     if mode != state.mode {
         records.push(record::ModeChanged { from: state.mode, to: mode, by }.into());
         let text = match mode {
@@ -252,8 +259,12 @@ async fn enter_plan(
 ) -> Result<(PlanEntered, String), SessionError> {
     let plan::Created { slug, path } = new_plan_file(deps, forking.id, handle).await?;
     let cycle = state.plan.as_ref().map_or(0, |plan| plan.cycle) + 1;
-    let text = context::note(&super::planning::plan_guidance(deps.policy.commands_in_plan(), &path));
+    let text = plan_guidance(deps, &path);
     Ok((PlanEntered { pre_mode: state.mode, slug, path, cycle, running: Vec::new() }, text))
+}
+
+fn plan_guidance(deps: &Deps, path: &std::path::Path) -> String {
+    context::note(&super::planning::plan_guidance(deps.policy.commands_in_plan(), path))
 }
 
 async fn new_plan_file(deps: &Deps, id: SessionId, handle: &str) -> Result<plan::Created, SessionError> {

@@ -1,11 +1,13 @@
 //! Going back: the model forgets the last turns. Putting a session away and taking it back.
 
+use agentd_protocol::Mode;
 use agentd_protocol::event::ResetReason;
 use agentd_protocol::session::{RewindParams, RewindResult};
 
 use super::actor::Session;
 use super::command::Caller;
 use super::error::SessionError;
+use super::planning::plan_guidance;
 use super::record::{ContextReset, SessionArchived};
 use crate::context;
 
@@ -17,30 +19,41 @@ impl Session {
     ) -> Result<RewindResult, SessionError> {
         self.person(caller)?;
         self.at_rest("rewind it")?;
-        let turns = &self.state.trees.turns;
-        let first = match (params.before_turn, params.turns) {
+        let remembered = self.state.remembered_turns();
+        let (start, before_turn) = match (params.before_turn, params.turns) {
             (Some(_), Some(_)) => {
                 return Err(SessionError::invalid("turns", "say beforeTurn or turns, not both"));
             }
             (_, Some(0)) => return Err(SessionError::invalid("turns", "at least one turn is forgotten")),
-            (Some(id), None) => turns.iter().position(|turn| turn.turn == id),
-            (None, count) => turns.len().checked_sub(count.unwrap_or(1) as usize),
-        };
-        let first = first.ok_or(SessionError::NotFound("turn"))?;
-        let (start, mut result) = {
-            let turn = &turns[first];
-            let count = u32::try_from(turns.len() - first).unwrap_or(u32::MAX);
-            (turn.begun, RewindResult { before_turn: turn.turn, turns: count, files: None })
-        };
+            (Some(id), None) => {
+                let mut turns = self.state.trees.turns.iter();
+                turns.find(|turn| turn.turn == id).map(|turn| (turn.begun, id))
+            }
+            (None, count) => {
+                let first = remembered.len().checked_sub(count.unwrap_or(1) as usize);
+                first.map(|first| remembered[first])
+            }
+        }
+        .ok_or(SessionError::NotFound("turn"))?;
+        let turns = remembered.iter().filter(|(begun, _)| *begun >= start).count();
+        let turns = u32::try_from(turns).unwrap_or(u32::MAX);
+        let mut result = RewindResult { before_turn, turns, files: None };
         let keep = self.state.context.iter().map(|item| item.seq).filter(|seq| *seq < start).collect();
         // The files first: if they cannot be put back, nothing is forgotten that tells of them.
         if params.files {
             result.files = Some(self.restore_before(result.before_turn).await?);
         }
-        let records = vec![
+        let mut records = vec![
             ContextReset { reason: ResetReason::Rewind, keep }.into(),
             self.guidance(context::rewound(self.state.mode, params.files)).await?,
         ];
+        // What told the model of plan mode may be among what is forgotten.
+        if self.state.mode == Mode::Plan
+            && let Some(plan) = &self.state.plan
+        {
+            let text = plan_guidance(self.deps.policy.commands_in_plan(), &plan.path);
+            records.push(self.guidance(context::note(&text)).await?);
+        }
         self.commit(records).await?;
         Ok(result)
     }

@@ -323,6 +323,23 @@ impl SessionState {
         if self.inbox_held { u32::try_from(self.inbox.len()).unwrap_or(u32::MAX) } else { 0 }
     }
 
+    /// The finished turns of which the model still knows something, oldest first, each with its first record: not those
+    /// that were taken back or cleared away.
+    #[must_use]
+    pub fn remembered_turns(&self) -> Vec<(Seq, TurnId)> {
+        let mut seqs = self.context.iter().map(|item| item.seq).peekable();
+        let mut remembered = Vec::new();
+        // Both are in the order of the journal. What is said between turns belongs to none.
+        for turn in &self.trees.turns {
+            while seqs.next_if(|seq| *seq < turn.begun).is_some() {}
+            let within = |seq: &Seq| turn.ended.is_none_or(|ended| *seq <= ended);
+            if seqs.peek().is_some_and(within) {
+                remembered.push((turn.begun, turn.turn));
+            }
+        }
+        remembered
+    }
+
     /// Whether nothing is going on that a restart would have to take up again.
     #[must_use]
     pub fn is_idle(&self) -> bool {

@@ -163,3 +163,17 @@ async fn a_fork_that_cannot_be_finished_leaves_nothing() {
     assert!(!staged.exists());
     fork(&home, &named).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_fork_in_plan_mode_is_told_of_its_own_plan_file() {
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Plan).await;
+    let turn = home.prompt(id, "plan it").await.turn_id;
+    home.wait(id, turn).await;
+    let made = fork(&home, &of(id)).await.unwrap();
+    let turn = home.prompt(made.session_id, "go on").await.turn_id;
+    home.wait(made.session_id, turn).await;
+    let asked = json!(asked_last(&home).await).to_string();
+    let (_, newest) = asked.rsplit_once("Plan file: ").unwrap();
+    assert!(newest.starts_with(&*made.state.plan.unwrap().path), "{newest}");
+}

@@ -62,13 +62,41 @@ async fn the_model_forgets_from_that_turn_on_and_nothing_else_changes() {
     // The last turn, when none is named.
     assert_eq!(rewind(&home, id, None).await.unwrap(), forgotten(turn, 1));
     assert!(matches!(rewind(&home, id, Some(TurnId::generate())).await, Err(SessionError::NotFound("turn"))));
-    // Or so many.
+    // Or so many, of those that the model still knows.
     let last = |turns| RewindParams { turns: Some(turns), ..back(id, None) };
-    assert_eq!(ask(&home, last(4)).await.unwrap(), forgotten(turns[0], 4));
-    assert!(matches!(ask(&home, last(5)).await, Err(SessionError::NotFound("turn"))));
+    assert!(matches!(ask(&home, last(2)).await, Err(SessionError::NotFound("turn"))));
+    assert_eq!(rewind(&home, id, Some(turns[1])).await.unwrap(), forgotten(turns[1], 0));
+    assert_eq!(ask(&home, last(1)).await.unwrap(), forgotten(turns[0], 1));
+    assert!(matches!(rewind(&home, id, None).await, Err(SessionError::NotFound("turn"))));
     assert!(matches!(ask(&home, last(0)).await, Err(SessionError::Invalid { field: "turns", .. })));
     let both = RewindParams { before_turn: Some(turn), ..last(1) };
     assert!(matches!(ask(&home, both).await, Err(SessionError::Invalid { field: "turns", .. })));
+}
+
+#[tokio::test]
+async fn in_plan_mode_the_model_is_told_of_it_again() {
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Default).await;
+    home.set_mode(id, Mode::Plan).await.unwrap();
+    let turn = home.prompt(id, "alpha").await.turn_id;
+    home.wait(id, turn).await;
+    rewind(&home, id, None).await.unwrap();
+    home.set_mode(id, Mode::Default).await.unwrap();
+    let turn = home.prompt(id, "beta").await.turn_id;
+    home.wait(id, turn).await;
+    home.set_mode(id, Mode::Plan).await.unwrap();
+    let last = home.prompt(id, "gamma").await.turn_id;
+    home.wait(id, last).await;
+    // Back to before plan mode was entered; the session stays in it.
+    rewind(&home, id, Some(turn)).await.unwrap();
+    let state = home.state(id).await;
+    assert_eq!(state.mode, Mode::Plan);
+    let turn = home.prompt(id, "delta").await.turn_id;
+    home.wait(id, turn).await;
+    let request = home.requests().await.pop().unwrap()["messages"].to_string();
+    assert!(!request.contains("gamma"), "{request}");
+    let newest = format!("Plan file: {}", state.plan.unwrap().path);
+    assert!(request.contains(&newest), "{request}");
 }
 
 #[tokio::test]
