@@ -19,7 +19,7 @@ use super::index::Index;
 use super::lines::{Lines, Text};
 use super::scan::scan;
 use super::storage::{Layer, Storage};
-use super::{Commit, Damage, FILE_NAME, JournalError, Mark, TornTail};
+use super::{Commit, Damage, FILE_NAME, JournalError, MAX_LINE, Mark, TornTail};
 use crate::ids::{Digest, Seq, digest_of};
 
 /// Prefix of a folder that is being removed. No session's id begins with a dot.
@@ -107,7 +107,7 @@ pub(super) fn create<const N: usize>(
     shared: &mut Shared,
 ) -> Result<(JournalFile, [Digest; N]), BlobError> {
     let parent = dir.parent().ok_or_else(|| JournalError::Missing { dir: dir.to_owned() })?;
-    make_dir(parent)?;
+    // Never its parent: where that is gone, the state folder was moved away under the daemon and its lock.
     there_or_new(dir)?;
     let path = dir.join(FILE_NAME);
     let file = match new_file(&path) {
@@ -345,11 +345,12 @@ pub(super) fn ends(dir: &Path) -> Result<Ends, JournalError> {
 
 /// The first commit, and whether there is a whole line at all.
 fn first_commit(file: &File, bytes: u64) -> io::Result<(Option<Commit>, bool)> {
-    // A first line is short; only a strange one needs a second, longer look.
-    for end in [bytes.min(END), bytes] {
+    // A first line is short; only a strange one needs a second, longer look, and none is longer than a line may be.
+    for end in [bytes.min(END), bytes.min(MAX_LINE as u64 + 1)] {
         let mut lines = Lines::new(file, 0, end);
         match lines.next()?.map(|line| line.text) {
             Some(Text::Whole(text)) => return Ok((as_commit(text, 0), true)),
+            Some(Text::Unfinished) if end > MAX_LINE as u64 => return Ok((None, true)),
             Some(Text::Unfinished) => {}
             Some(Text::TooLong) => return Ok((None, true)),
             None => break,

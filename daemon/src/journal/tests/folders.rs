@@ -77,6 +77,28 @@ async fn a_long_last_commit_is_left_out_of_lists() {
 }
 
 #[tokio::test]
+async fn a_first_line_that_never_ends_is_not_read_through() {
+    let bench = Bench::with_commits(&["one"]).await;
+    // Longer than anybody could wait for, and it takes no space.
+    std::fs::File::create(bench.file()).unwrap().set_len(1 << 38).unwrap();
+    let ends = bench.service.first_and_last_line(bench.dir()).await.unwrap();
+    assert!(ends.first.is_none() && ends.last.is_none());
+    assert!(ends.begun, "its id is not given to another session");
+}
+
+#[tokio::test]
+async fn no_session_is_made_where_the_folder_of_sessions_was_moved_away() {
+    let bench = Bench::new();
+    let sessions = bench.root.path().join("sessions");
+    std::fs::rename(&sessions, bench.root.path().join("elsewhere")).unwrap();
+    assert!(matches!(
+        bench.service.create(bench.dir(), []).await,
+        Err(BlobError::Journal(JournalError::Io { .. }))
+    ));
+    assert!(!sessions.exists());
+}
+
+#[tokio::test]
 async fn removal_takes_everything_of_the_session_and_nothing_else() {
     let bench = Bench::new();
     let mut journal = bench.create().await;

@@ -29,7 +29,9 @@ impl Bench {
     fn new() -> Self {
         let faults = Faults::default();
         let service = faults.service();
-        Self { root: tempfile::tempdir().unwrap(), faults, service }
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("sessions")).unwrap();
+        Self { root, faults, service }
     }
 
     fn dir(&self) -> PathBuf {
