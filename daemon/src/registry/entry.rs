@@ -291,7 +291,8 @@ async fn bring_up(registry: &Arc<Registry>, entry: &Entry, start: Start) -> Resu
     };
     let env = create::environment_for_processes(&deps, entry.id).await?;
     for notice in notices {
-        entry.feed.notice("journal", &notice, entry.id);
+        tracing::warn!(session = %entry.id, notice, "a journal is damaged");
+        entry.feed.found("journal", &notice, entry.id);
     }
     let mut session = Session::new(state, journal, deps, Arc::clone(&entry.feed), watcher, env, loading);
     if let Err(error) = session.recover().await {

@@ -57,6 +57,8 @@ struct Inner {
     live: Option<TextSoFar>,
     status: Option<(u64, WireEvent)>,
     notices: VecDeque<(u64, WireEvent)>,
+    /// What was found when the session was loaded. Nobody can listen to it before that.
+    found: Vec<WireEvent>,
     counter: u64,
     gone: bool,
 }
@@ -83,12 +85,14 @@ pub struct Position {
     pub deltas: bool,
     text: Option<(MessageId, usize, usize)>,
     status: u64,
+    /// Whether this subscriber was told what was found when the session was loaded.
+    told: bool,
 }
 
 impl Position {
     #[must_use]
     pub fn after(seq: Seq, deltas: bool) -> Self {
-        Self { seq, deltas, text: None, status: 0 }
+        Self { seq, deltas, text: None, status: 0, told: false }
     }
 }
 
@@ -182,6 +186,18 @@ impl Feed {
         self.bump();
     }
 
+    /// As [`Feed::notice`], and to everyone who comes later: what is wrong with a journal is found before anybody can listen.
+    pub fn found(&self, code: &str, text: &str, session: agentd_protocol::SessionId) {
+        self.notice(code, text, session);
+        let mut inner = self.lock();
+        let newest = inner.notices.iter().rev().find(|(_, event)| event.kind == "notice");
+        let Some((_, event)) = newest.cloned() else { return };
+        // The same each time that it is loaded.
+        if inner.found.len() < 20 && inner.found.iter().all(|known| known.json != event.json) {
+            inner.found.push(event);
+        }
+    }
+
     /// The daemon is going down; the session goes on at its next start.
     pub fn shutting_down(&self) {
         let event = Event {
@@ -253,6 +269,9 @@ impl Feed {
             inner.deltas(position, &mut news.deltas);
         }
         let seen = position.status;
+        if !std::mem::replace(&mut position.told, true) {
+            news.status.extend(inner.found.iter().cloned());
+        }
         for (number, event) in inner.notices.iter().chain(&inner.status) {
             if *number > seen {
                 news.status.push(event.clone());
@@ -272,6 +291,7 @@ impl Feed {
             deltas: false,
             text: text.map(|live| (live.message_id.clone(), live.text.len(), live.thinking.len())),
             status: inner.counter,
+            told: false,
         }
     }
 }
@@ -412,6 +432,26 @@ mod tests {
         assert_eq!((text.len(), text.trim_end().len()), (LIVE_BYTES, LIVE_BYTES - 1));
         let sent: usize = feed.news(&mut position).deltas.iter().map(|delta| delta.json.len()).sum();
         assert!(sent < LIVE_BYTES + 1024, "{sent}");
+    }
+
+    #[test]
+    fn what_was_found_at_loading_is_told_once_to_everyone() {
+        let (feed, session) = (Feed::default(), SessionId::generate());
+        let mut early = feed.here();
+        assert!(feed.news(&mut early).status.is_empty());
+        for _ in 0..2 {
+            feed.found("journal", "a line is missing", session);
+        }
+        let mut late = feed.here();
+        // Who was there has heard it each time.
+        for (position, times) in [(&mut early, 2), (&mut late, 1)] {
+            let told = feed.news(position).status;
+            assert_eq!(told.len(), times);
+            assert!(told[0].json.contains("a line is missing"));
+            assert!(feed.news(position).status.is_empty());
+        }
+        feed.notice("storage", "not saved", session);
+        assert_eq!(feed.news(&mut feed.here()).status.len(), 1, "what was said meanwhile is over");
     }
 
     #[test]

@@ -43,7 +43,9 @@ pub(crate) fn number(event: &Value) -> Option<u64> {
 impl Seen {
     /// Takes an event that a client was sent. `leads`: it is the client whose view counts.
     pub(crate) fn take(&mut self, event: &Value, leads: bool) -> anyhow::Result<()> {
-        if event["type"] == "notice" {
+        // What a kill in the middle of a write has left is set aside, and everyone is told.
+        let torn = event["text"].as_str().is_some_and(|text| text.contains("unfinished last line"));
+        if event["type"] == "notice" && !(event["code"] == "journal" && torn) {
             bail!("the daemon has a complaint: {event}");
         }
         if let Some(seq) = number(event) {
