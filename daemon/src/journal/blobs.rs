@@ -96,7 +96,8 @@ impl Blobs {
 
 fn put(dir: &Path, content: &[u8]) -> Result<Digest, BlobError> {
     let digest = digest_of(content);
-    folder::make_dir(dir)?;
+    // Not the session's own folder: one that somebody has removed does not come back.
+    folder::make_inner_dir(dir)?;
     write(dir, content, digest)?;
     // Also for what was there: a crash may have come between its rename and this.
     folder::sync_dir(dir)?;

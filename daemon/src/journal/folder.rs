@@ -61,14 +61,19 @@ fn new_dir(dir: &Path) -> io::Result<()> {
 
 /// Makes a folder that only its owner can enter, and makes its name durable.
 pub(super) fn make_dir(dir: &Path) -> Result<(), JournalError> {
+    if let Some(parent) = dir.parent()
+        && !parent.is_dir()
+    {
+        make_dir(parent)?;
+    }
+    make_inner_dir(dir)
+}
+
+/// As [`make_dir`], inside a folder that has to be there.
+pub(super) fn make_inner_dir(dir: &Path) -> Result<(), JournalError> {
     match new_dir(dir) {
         Ok(()) => dir.parent().map_or(Ok(()), sync_dir),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let parent = dir.parent().ok_or(error).doing("make the folder", dir)?;
-            make_dir(parent)?;
-            make_dir(dir)
-        }
         Err(error) => Err(error).doing("make the folder", dir),
     }
 }

@@ -10,6 +10,7 @@ use super::actor::Session;
 use super::error::SessionError;
 use super::flight::{Flight, Landed};
 use super::record::TurnParked;
+use crate::journal::JournalError;
 
 /// How long an interrupted call may take to end before it is dropped.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -98,11 +99,11 @@ impl Session {
         // Dropping a flight ends its processes: their lifeline closes.
         self.flight.clear();
         let id = self.state.id();
-        self.deps
-            .journals
-            .remove_session(self.deps.paths.session_dir(id))
-            .await
-            .map_err(|error| super::commit::storage(format!("{error:#}")))?;
+        match self.deps.journals.remove_session(self.deps.paths.session_dir(id)).await {
+            // Somebody has removed it already; what else there is of it goes as well.
+            Ok(()) | Err(JournalError::Missing { .. }) => {}
+            Err(error) => return Err(super::commit::storage(format!("{error:#}"))),
+        }
         let paths = Arc::clone(&self.deps.paths);
         let plans = self.state.plan_files.clone();
         super::blocking(move || {

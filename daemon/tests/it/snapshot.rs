@@ -142,6 +142,15 @@ fn files(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
 }
 
 #[tokio::test]
+async fn a_session_whose_folder_was_removed_does_not_get_it_back() {
+    let place = Place::new();
+    fs::remove_dir(place.session()).unwrap();
+    let error = place.try_take(&place.root()).await.unwrap_err();
+    assert!(matches!(error, SnapshotError::Io { .. }), "{error}");
+    assert!(!place.session().exists());
+}
+
+#[tokio::test]
 async fn every_kind_of_change_is_told() {
     let place = Place::new();
     place.write("gone.txt", "x\n");

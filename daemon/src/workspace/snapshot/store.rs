@@ -82,6 +82,15 @@ impl Store {
 
     /// Makes the store, or brings it up to date with where the repository lies and what it excludes. Blocks.
     pub(super) fn prepare(&self) -> Result<(), SnapshotError> {
+        // Not the session's own folder: one that somebody has removed does not come back.
+        if let Some(stores) = self.dir.parent() {
+            match fs::DirBuilder::new().mode(0o700).create(stores) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(failed("make", stores)(error));
+                }
+                _ => {}
+            }
+        }
         for folder in ["objects/info", "refs", "info"] {
             let path = self.dir.join(folder);
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed("make", &path))?;
