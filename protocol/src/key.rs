@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// `key/set`: stores the key in a file of mode 0600. Errors: `invalidInput` (unknown provider, empty key), `refused`
-/// (a program asked).
+/// (a program asked), `storage` (the disk does not take it; the key before it holds).
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

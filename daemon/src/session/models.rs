@@ -17,7 +17,7 @@ use crate::model::message::{Block, Message, Request, Role};
 use crate::model::{Base, ChooseError, Endpoint, FoundKey, ModelClient, ModelQuestion, SampleError};
 use crate::model::{probe_ollama, providers};
 use crate::process::{CommandSpec, OutputLimits, Parts, Spawner, Status};
-use crate::secret::{Found, KeyStore, Wanted};
+use crate::secret::{Found, KeyError, KeyStore, Wanted};
 
 /// How long a key command may take.
 const KEY_COMMAND: Duration = Duration::from_secs(10);
@@ -209,23 +209,18 @@ impl Models {
     // ---- keys, for clients ----
 
     /// # Errors
-    /// An unknown provider, or something that is no key.
+    /// An unknown provider, or something that is no key; or the disk does not take it, and the key before it holds.
     pub async fn key_set(&self, provider: String, key: String) -> Result<(), SessionError> {
         self.check_provider(&provider)?;
         let keys = Arc::clone(&self.keys);
-        blocking(move || keys.set(&provider, &SecretString::from(key)))
-            .await
-            .map(|_| ())
-            .map_err(|error| SessionError::invalid("key", format!("{:#}", anyhow::Error::new(error))))
+        blocking(move || keys.set(&provider, &SecretString::from(key))).await.map(|_| ()).map_err(not_stored)
     }
 
     /// # Errors
-    /// No key is stored for it.
+    /// No key is stored for it, it cannot be a provider's name, or the disk does not let it go.
     pub async fn key_delete(&self, provider: String) -> Result<(), SessionError> {
         let keys = Arc::clone(&self.keys);
-        let removed = blocking(move || keys.delete(&provider))
-            .await
-            .map_err(|error| commit::storage(format!("{:#}", anyhow::Error::new(error))))?;
+        let removed = blocking(move || keys.delete(&provider)).await.map_err(not_stored)?;
         if removed { Ok(()) } else { Err(SessionError::NotFound("stored key")) }
     }
 
@@ -287,5 +282,19 @@ impl Models {
             "provider",
             format!("no provider of this name takes a key; known are {}", names.join(", ")),
         ))
+    }
+}
+
+/// What the key itself is to blame for is told apart from what the disk is.
+fn not_stored(error: KeyError) -> SessionError {
+    let field = match &error {
+        KeyError::BadName(_) => Some("provider"),
+        KeyError::BadKey { .. } => Some("key"),
+        _ => None,
+    };
+    let message = format!("{:#}", anyhow::Error::new(error));
+    match field {
+        Some(field) => SessionError::invalid(field, message),
+        None => commit::storage(message),
     }
 }
