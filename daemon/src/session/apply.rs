@@ -162,7 +162,7 @@ impl SessionState {
                 self.inbox_held |= finished.hold_inbox;
             }
             Record::ContextAdded(added) => self.extend_context(seq, place, ContextKind::Said(added.source)),
-            Record::ContextReset(reset) => self.context.retain(|item| reset.keep.contains(&item.seq)),
+            Record::ContextReset(reset) => self.resets.reset(&mut self.context, &reset.keep, seq),
             Record::SampleStarted(started) => {
                 if let Some(turn) = &mut self.turn {
                     // It has gone on since it was put down: from here on an end without a word is a crash again.

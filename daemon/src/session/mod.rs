@@ -28,6 +28,7 @@ pub mod project;
 pub mod record;
 pub mod recover;
 mod request;
+pub mod resets;
 mod rewind;
 pub mod state;
 pub mod step;

@@ -466,7 +466,7 @@ pub enum Source {
 #[serde(rename_all = "camelCase")]
 pub struct ContextReset {
     pub reason: ResetReason,
-    /// Numbers of the records that stay, in their old order.
+    /// Numbers of the records that it is made of now, in their old order; an earlier reset may have taken them out.
     pub keep: Vec<Seq>,
 }
 

@@ -9,7 +9,9 @@ use super::command::Caller;
 use super::error::SessionError;
 use super::planning::plan_guidance;
 use super::record::{ContextReset, SessionArchived};
+use super::trees::TurnTrees;
 use crate::context;
+use crate::ids::{Seq, TurnId};
 
 impl Session {
     pub(super) async fn rewind(
@@ -19,7 +21,6 @@ impl Session {
     ) -> Result<RewindResult, SessionError> {
         self.person(caller)?;
         self.at_rest("rewind it")?;
-        let remembered = self.state.remembered_turns();
         let (start, before_turn) = match (params.before_turn, params.turns) {
             (Some(_), Some(_)) => {
                 return Err(SessionError::invalid("turns", "say beforeTurn or turns, not both"));
@@ -29,16 +30,14 @@ impl Session {
                 let mut turns = self.state.trees.turns.iter();
                 turns.find(|turn| turn.turn == id).map(|turn| (turn.begun, id))
             }
-            (None, count) => {
-                let first = remembered.len().checked_sub(count.unwrap_or(1) as usize);
-                first.map(|first| remembered[first])
-            }
+            (None, count) => self.turns_back().nth(count.unwrap_or(1) as usize - 1),
         }
         .ok_or(SessionError::NotFound("turn"))?;
-        let turns = remembered.iter().filter(|(begun, _)| *begun >= start).count();
+        let turns = self.turns_back().take_while(|(begun, _)| *begun >= start).count();
         let turns = u32::try_from(turns).unwrap_or(u32::MAX);
         let mut result = RewindResult { before_turn, turns, files: None };
-        let keep = self.state.context.iter().map(|item| item.seq).filter(|seq| *seq < start).collect();
+        // As it was then, whatever was cleared or gone back from since.
+        let keep = self.state.resets.before(&self.state.context, start);
         // The files first: if they cannot be put back, nothing is forgotten that tells of them.
         if params.files {
             result.files = Some(self.restore_before(result.before_turn).await?);
@@ -56,6 +55,25 @@ impl Session {
         }
         self.commit(records).await?;
         Ok(result)
+    }
+
+    /// The turns that there are to go back over, newest first, each with its first record: not those that were gone back
+    /// from, but those before a fresh start.
+    fn turns_back(&self) -> impl Iterator<Item = (Seq, TurnId)> {
+        let step = |before: Option<Seq>| {
+            let context = match before {
+                None => self.state.context.iter().map(|item| item.seq).collect(),
+                Some(start) => self.state.resets.before(&self.state.context, start),
+            };
+            // What is said between turns belongs to none.
+            let known = |turn: &&TurnTrees| {
+                let from = context.partition_point(|seq| *seq < turn.begun);
+                context.get(from).is_some_and(|seq| turn.ended.is_none_or(|ended| *seq <= ended))
+            };
+            let turn = self.state.trees.turns.iter().rev().find(known)?;
+            Some((turn.begun, turn.turn))
+        };
+        std::iter::successors(step(None), move |(begun, _)| step(Some(*begun)))
     }
 
     pub(super) async fn archive(&mut self, archived: bool, caller: &Caller) -> Result<(), SessionError> {

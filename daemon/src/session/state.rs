@@ -14,6 +14,7 @@ use agentd_protocol::turn::{Denial, Outcome, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::record::{Created, ReplyEnd, Source};
+use super::resets::Resets;
 use super::trees::Trees;
 use crate::ids::{ApprovalId, CallId, Digest, MessageId, Seq, SessionId, TurnId};
 use crate::journal::RecordRef;
@@ -36,6 +37,7 @@ pub struct SessionState {
     /// The plan files of all cycles, for the day the session is deleted.
     pub plan_files: Vec<PathBuf>,
     pub context: Vec<ContextItem>,
+    pub resets: Resets,
     pub inbox: VecDeque<InboxEntry>,
     pub inbox_held: bool,
     pub turn: Option<Turn>,
@@ -273,6 +275,7 @@ impl SessionState {
             plan: None,
             plan_files: Vec::new(),
             context: Vec::new(),
+            resets: Resets::default(),
             inbox: VecDeque::new(),
             inbox_held: false,
             turn: None,
@@ -321,23 +324,6 @@ impl SessionState {
     #[must_use]
     pub fn held_prompts(&self) -> u32 {
         if self.inbox_held { u32::try_from(self.inbox.len()).unwrap_or(u32::MAX) } else { 0 }
-    }
-
-    /// The finished turns of which the model still knows something, oldest first, each with its first record: not those
-    /// that were taken back or cleared away.
-    #[must_use]
-    pub fn remembered_turns(&self) -> Vec<(Seq, TurnId)> {
-        let mut seqs = self.context.iter().map(|item| item.seq).peekable();
-        let mut remembered = Vec::new();
-        // Both are in the order of the journal. What is said between turns belongs to none.
-        for turn in &self.trees.turns {
-            while seqs.next_if(|seq| *seq < turn.begun).is_some() {}
-            let within = |seq: &Seq| turn.ended.is_none_or(|ended| *seq <= ended);
-            if seqs.peek().is_some_and(within) {
-                remembered.push((turn.begun, turn.turn));
-            }
-        }
-        remembered
     }
 
     /// Whether nothing is going on that a restart would have to take up again.

@@ -8,7 +8,7 @@ use super::*;
 pub(super) const PLAN: &str = "# Plan\n\n1. Write b.txt\n";
 
 /// Writes the plan, presents it, and after the answer writes `b.txt`.
-fn planner() -> Value {
+pub(super) fn planner() -> Value {
     json!({
         "values": { "plan": { "in": "any", "matches": "^Plan file: (.+)$", "pick": "last", "default": "none" } },
         "rules": [

@@ -3,7 +3,7 @@
 use agentd_protocol::session::{ListParams, RewindParams, RewindResult};
 use agentd_protocol::turn::Outcome;
 
-use super::plans::presented;
+use super::plans::{planner, presented};
 use super::*;
 
 fn back(id: SessionId, before: Option<TurnId>) -> RewindParams {
@@ -97,6 +97,40 @@ async fn in_plan_mode_the_model_is_told_of_it_again() {
     assert!(!request.contains("gamma"), "{request}");
     let newest = format!("Plan file: {}", state.plan.unwrap().path);
     assert!(request.contains(&newest), "{request}");
+}
+
+#[tokio::test]
+async fn j4_going_back_past_a_fresh_start_brings_back_what_was_before_it_and_no_mode_and_no_plan() {
+    let home = Home::start(planner()).await;
+    let id = home.session(Mode::Default).await;
+    let first = home.prompt(id, "alpha, afterwards").await.turn_id;
+    home.wait(id, first).await;
+    home.set_mode(id, Mode::Plan).await.unwrap();
+    let mut listener = home.listen(id).await;
+    let planning = home.prompt(id, "add paging").await.turn_id;
+    listener.next("approvalRequested").await;
+    let answer = home.answer(id, ChoiceId::ClearAndExecute).await;
+    home.respond(answer).await.unwrap();
+    assert_eq!(home.wait(id, planning).await.outcome, Outcome::Finished);
+    let asked = home.requests().await.pop().unwrap()["messages"].to_string();
+    assert!(!asked.contains("alpha, afterwards") && asked.contains("Write b.txt"), "{asked}");
+
+    let before = home.state(id).await;
+    let all = RewindParams { turns: Some(3), ..back(id, None) };
+    assert!(matches!(ask(&home, all).await, Err(SessionError::NotFound("turn"))));
+    assert_eq!(rewind(&home, id, None).await.unwrap(), forgotten(planning, 1));
+    let after = home.state(id).await;
+    assert_eq!((after.mode, &after.plan, after.usage), (Mode::AcceptEdits, &before.plan, before.usage));
+    // By the fold alone, too.
+    let home = home.restart().await;
+    let turn = home.prompt(id, "beta, afterwards").await.turn_id;
+    home.wait(id, turn).await;
+    let asked = home.requests().await.pop().unwrap()["messages"].to_string();
+    assert!(asked.contains("alpha, afterwards") && asked.contains("beta, afterwards"), "{asked}");
+    assert!(!asked.contains("add paging") && !asked.contains("Write b.txt"), "{asked}");
+    // The plan's turn is not there to be gone back over; the first one is.
+    let both = RewindParams { turns: Some(2), ..back(id, None) };
+    assert_eq!(ask(&home, both).await.unwrap(), forgotten(first, 2));
 }
 
 #[tokio::test]
