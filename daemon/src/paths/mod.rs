@@ -1,6 +1,7 @@
 //! Where everything of agentd lies, worked out once from an environment that tests can make up. Also the few files that
 //! belong to no session: the lock, the markers, the daemon's id.
 
+mod disk;
 mod env;
 mod folders;
 mod identity;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ids::SessionId;
 
+pub use disk::shared_disk;
 pub use env::Env;
 pub use folders::{canonical, find_program, make as make_folder, replace_file};
 pub use identity::daemon_id;

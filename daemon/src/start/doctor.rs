@@ -9,7 +9,7 @@ pub(super) fn checks(daemon: &Daemon) -> Vec<Check> {
     let deps = daemon.registry.deps();
     let mut checks = vec![
         ok("daemon", format!("agentd {} at {}", daemon.info.version, daemon.socket)),
-        ok("state", deps.paths.state_dir().display().to_string()),
+        state(deps.paths.state_dir()),
     ];
     checks.push(match rustix::process::dumpable_behavior() {
         Ok(rustix::process::DumpableBehavior::NotDumpable) => {
@@ -54,6 +54,22 @@ pub(super) fn checks(daemon: &Daemon) -> Vec<Check> {
         checks.push(warning("settings", notice.text.clone(), None));
     }
     checks
+}
+
+/// Where everything is kept. What another machine may have mounted too is no place for it.
+fn state(dir: &std::path::Path) -> Check {
+    let shown = dir.display().to_string();
+    match crate::paths::shared_disk(dir) {
+        None => ok("state", shown),
+        Some(kind) => warning(
+            "state",
+            format!(
+                "{shown} lies on {kind}: whether a daemon on another machine has it cannot be seen from here, and what was \
+                 synced may not last"
+            ),
+            Some("set XDG_STATE_HOME to a folder on a disk of this machine"),
+        ),
+    }
 }
 
 /// Whether lists and the search have all they need.
