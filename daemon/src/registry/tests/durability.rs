@@ -106,6 +106,26 @@ async fn what_a_call_has_done_is_recorded_when_the_journal_takes_it_again() {
 }
 
 #[tokio::test]
+async fn j12_a_prompt_of_which_nobody_knows_is_one_turn_when_it_is_sent_again() {
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Default).await;
+    let params = PromptParams { prompt_id: Some(TurnId::generate()), ..prompt(id, "hello") };
+    // The line arrives, but not its sync, and it cannot be taken back.
+    home.faults.fail(Op::Sync, 1);
+    home.faults.fail(Op::Truncate, 1);
+    let answer = home.try_prompt(params.clone()).await;
+    assert!(matches!(answer, Err(SessionError::Storage { changed: Changed::Unknown, .. })), "{answer:?}");
+    assert_eq!(home.state(id).await.health, agentd_protocol::session::Health::ReadOnly);
+    not_saved(home.try_prompt(params.clone()).await);
+    assert!(home.requests().await.is_empty());
+
+    let home = home.restart().await;
+    let turn = home.try_prompt(params).await.unwrap().turn_id;
+    assert_eq!(home.wait(id, turn).await.text, "Hello.");
+    assert_eq!((home.state(id).await.turns, home.requests().await.len()), (1, 1));
+}
+
+#[tokio::test]
 async fn a_power_cut_takes_no_prompt_that_was_acknowledged() {
     let script = json!({ "rules": [
         { "name": "say", "reply": { "text": "Hello." }, "fault": { "times": 1, "do": { "hang": { "after": 0 } } } },

@@ -328,6 +328,26 @@ async fn a_start_takes_up_what_was_going_on_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn j6_a_marker_too_many_is_harmless_and_one_of_nobody_goes() {
+    let home = Home::start(says("Hello.")).await;
+    let (idle, nobody) = (home.session(Mode::Default).await, SessionId::generate());
+    let markers = |home: &Home| crate::paths::Markers::new(&home.paths);
+    let home = home
+        .restart_after(|home| {
+            for id in [idle, nobody] {
+                markers(home).set(id).unwrap();
+            }
+        })
+        .await;
+    assert_eq!(home.registry.list(&ListParams::default()).await.unwrap().sessions.len(), 1);
+    assert_eq!(home.state(idle).await.activity, Activity::Idle);
+    assert!(matches!(home.registry.snapshot(nobody).await, Err(SessionError::NotFound(_))));
+    assert!(!home.paths.session_dir(nobody).exists());
+    home.registry.leave().await;
+    assert!(markers(&home).list().unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn after_the_end_every_message_is_refused_at_once() {
     let home = Home::start(says("Hello.")).await;
     let id = home.session(Mode::Default).await;

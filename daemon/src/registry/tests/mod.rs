@@ -1,6 +1,7 @@
 //! Whole sessions in one process: a real journal on a disk that can fail, a scripted model, no socket.
 
 mod checkpoints;
+mod damage;
 mod durability;
 mod forks;
 mod history;
