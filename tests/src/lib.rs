@@ -34,6 +34,14 @@ pub fn program(name: &str) -> std::path::PathBuf {
     path
 }
 
+/// Says that a test shows nothing here, and what it would need: past the test runner, which hides what a test that passes
+/// has to say.
+pub fn skipped(test: &str, why: &str) {
+    use std::io::Write as _;
+    // Where even this cannot be said, nobody reads it.
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+}
+
 /// Tries until `ready` gives something, for what no event tells of.
 ///
 /// # Panics

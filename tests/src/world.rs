@@ -212,7 +212,12 @@ impl World {
     /// `settings` are lines of the settings file, before its first table.
     #[must_use]
     pub fn with(script: Script, dialect: Dialect, settings: &str, start: Start) -> Self {
-        let home = Home::new();
+        Self::in_home(Home::new(), script, dialect, settings, start)
+    }
+
+    /// In a home that a test has prepared.
+    #[must_use]
+    pub fn in_home(home: Home, script: Script, dialect: Dialect, settings: &str, start: Start) -> Self {
         let model = Model::start(&home, script);
         home.settings(&format!(
             "model = \"test/m\"\n{settings}\n[providers.test]\ndialect = \"{}\"\nbase_url = \"{}\"\n",

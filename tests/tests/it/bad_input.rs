@@ -1,6 +1,5 @@
 //! Bad input of every kind: a clear error, nothing lost, nobody else disturbed.
 
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
@@ -35,63 +34,21 @@ fn rp_16_and_17_bad_lines_are_answered_and_the_connection_lives() {
     }
     line.write(&"[".repeat(100_000));
     assert_eq!(error_of(&mut line).code, -32700, "not one JSON text, and so no batch either");
+    // Half of a character, in each place where text may stand. What cannot be a text is no name, and no id of a session.
+    for text in [
+        r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"session/get","params":{"sessionId":"\udc00"}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"daemon/status","params":{"\ud800":1}}"#,
+    ] {
+        line.write(text);
+        let answer = line.read().expect("an answer");
+        let code = answer["error"]["code"].as_i64();
+        assert!(code.is_none_or(|code| [-32700, -32600, -32601, -32602].contains(&code)), "{text}: {answer}");
+    }
     // A notification of anything is not answered.
     line.write("{\"jsonrpc\":\"2.0\",\"method\":\"no/such\"}");
     let status = line.call("daemon/status", json!({}));
     assert_eq!(status["connections"], 1);
-}
-
-#[test]
-fn rp_04_ids_come_back_letter_for_letter() {
-    let world = World::new(Script::new());
-    let mut line = world.daemon.connect();
-    for id in ["\"1\"", "1", "9007199254740993", "\"\u{1f980}\""] {
-        line.write(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"daemon/status\"}}"));
-        let answer = line.read().unwrap();
-        assert_eq!(answer["id"].to_string(), id);
-        assert!(answer["result"].is_object());
-    }
-}
-
-#[test]
-fn se_14_unknown_and_hostile_ids_are_refused_and_touch_nothing() {
-    let world = World::new(Script::new());
-    let mut line = world.daemon.connect();
-    let before = agentd_tests::tree(&world.home.path("state/agentd/sessions"));
-    let unknown = uuid::Uuid::new_v4().to_string();
-    for method in [
-        "session/get",
-        "session/prompt",
-        "session/delete",
-        "plan/get",
-        "session/interrupt",
-        "events/subscribe",
-        "session/setMode",
-    ] {
-        let params =
-            json!({"sessionId": unknown, "content": [{"type": "text", "text": "x"}], "mode": "plan"});
-        let error = line.refused(method, params);
-        assert_eq!((error.code, &error.data["kind"]), (-32050, &json!("notFound")), "{method}");
-    }
-    for id in [
-        "../../x",
-        "/etc",
-        "",
-        ".",
-        &unknown.to_uppercase(),
-        &"a".repeat(10_000),
-        "a\u{0}b",
-        &format!("{unknown}/.."),
-        &format!("{{{unknown}}}"),
-    ] {
-        for method in ["session/get", "session/delete", "session/new"] {
-            let error = line.refused(method, json!({"sessionId": id, "cwd": world.home.project().cwd()}));
-            assert_eq!(error.code, -32602, "{method} {id:?}: {error:?}");
-        }
-        let error = line.refused("approval/get", json!({"approvalId": format!("{id}:a:00")}));
-        assert_eq!(error.code, -32602, "{id:?}");
-    }
-    assert_eq!(agentd_tests::tree(&world.home.path("state/agentd/sessions")), before);
 }
 
 #[test]
@@ -217,30 +174,6 @@ fn wrong_parameters_name_their_field() {
 }
 
 #[test]
-fn p4_the_same_id_with_the_same_parameters_is_the_same_thing() {
-    let world = World::new(Script::new());
-    let mut line = world.daemon.connect();
-    let cwd = world.home.project().cwd();
-    let id = uuid::Uuid::new_v4().to_string();
-    let first = line.call("session/new", json!({"cwd": cwd, "sessionId": id}));
-    let again = line.call("session/new", json!({"cwd": cwd, "sessionId": id}));
-    assert_eq!(first["handle"], again["handle"]);
-    let error = line.refused("session/new", json!({"cwd": cwd, "sessionId": id, "mode": "plan"}));
-    assert_eq!(error.code, -32053);
-
-    let prompt = uuid::Uuid::new_v4().to_string();
-    let params = json!({"sessionId": id, "promptId": prompt, "content": [{"type": "text", "text": "Hi"}]});
-    let turn = line.call("session/prompt", params.clone())["turnId"].clone();
-    assert_eq!(turn, prompt.as_str());
-    line.call("turn/wait", json!({"sessionId": id, "turnId": turn}));
-    assert_eq!(line.call("session/prompt", params.clone())["turnId"], turn);
-    let mut other = params;
-    other["content"][0]["text"] = "Ho".into();
-    assert_eq!(line.refused("session/prompt", other).code, -32053);
-    assert_eq!(world.model.requests().len(), 1);
-}
-
-#[test]
 fn a_folder_that_vanishes_makes_errors_for_the_model_and_no_more() {
     let script = Script::new()
         .step(
@@ -336,9 +269,7 @@ fn s1_socket_activation_works_and_a_daemon_started_by_hand_keeps_off() {
     let mut activate = match activate {
         Ok(child) => Ended(child),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            // Past the test runner, which shows nothing of a test that passes.
-            writeln!(std::io::stderr(), "SKIPPED: systemd-socket-activate is missing; .ci/run installs it")
-                .unwrap();
+            agentd_tests::skipped("s1", "systemd-socket-activate is missing; .ci/run installs it");
             return;
         }
         Err(error) => panic!("{error}"),

@@ -9,22 +9,49 @@ use agentd_protocol::initialize::{Actor, ClientInfo};
 use agentd_tests::{Chat, Line, Reply, Script, World, call};
 use serde_json::json;
 
+/// What the daemon has in memory, in MiB.
+fn resident(world: &World) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", world.daemon.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() / 1024
+}
+
 #[test]
-fn rp_08_a_client_that_never_reads_delays_nobody() {
+fn rp_08_a_client_that_never_reads_delays_nobody_costs_no_memory_and_misses_no_question() {
+    // Each turn is 440 KB of deltas, for eight subscriptions; what is not read comes to over 200 MB.
+    const TURNS: usize = 60;
     let big = Reply::text(&"All work and no play. ".repeat(20_000))
         .with("pace", json!({"chunk": 4000, "delay_ms": 0}));
-    let world = World::new(Script::new().rule("big", json!({}), big));
+    let ask = call("write_file", json!({"file_path": "c", "content": "x"}));
+    let asked = json!({"answers": 0, "texts": [{"in": "prompt", "contains": "Ask"}]});
+    let world = World::new(Script::new().rule("ask", asked, ask).rule("big", json!({}), big));
     let mut chat = world.session("default");
     let mut deaf = UnixStream::connect(world.daemon.socket()).unwrap();
     for id in 0..8 {
         let call = json!({"jsonrpc": "2.0", "id": id, "method": "events/subscribe", "params": {"sessionId": chat.id, "afterSeq": 0, "deltas": true}});
         deaf.write_all(format!("{call}\n").as_bytes()).unwrap();
     }
-    for _ in 0..4 {
+    let mut before = 0;
+    for turn in 0..TURNS {
         chat.prompt("Talk");
         assert_eq!(chat.outcome(), "finished");
+        chat.line.history.clear();
+        // Else each turn would send all those before it to the model.
+        chat.line.call("session/rewind", json!({"sessionId": chat.id}));
+        if turn == 5 {
+            before = resident(&world);
+        }
     }
+    let grown = resident(&world).saturating_sub(before);
+    assert!(grown < 24, "{grown} MiB for a client that does not read");
+    chat.prompt("Ask");
+    let approval = chat.approval();
     drop(deaf);
+    // Back again, it is asked as everybody else was.
+    let mut back = Chat::attach(&world.daemon, &chat.id, "deaf");
+    assert_eq!(back.state()["approvals"][0]["approvalId"], approval["approvalId"]);
+    back.choose(&approval, "allowOnce");
+    assert_eq!(chat.outcome(), "finished");
     let status = chat.line.call("daemon/status", json!({}));
     assert_eq!(status["runningTurns"], 0);
 }
@@ -232,6 +259,20 @@ fn rp_13_a_daemon_that_is_stopped_for_a_while_keeps_its_place() {
     world.daemon.go_on();
     chat.prompt("Hi");
     assert_eq!(chat.outcome(), "finished");
+}
+
+#[test]
+fn l4_an_interrupt_does_not_wait_behind_the_text_that_streams() {
+    let long = "All work and no play. ".repeat(40_000);
+    let streams = Reply::text(&long).with("pace", json!({"chunk": 1000, "delay_ms": 1}));
+    let world = World::new(Script::new().step(streams));
+    let mut chat = world.session("default");
+    chat.prompt("Talk");
+    let _ = chat.line.event_of("messageDelta");
+    chat.interrupt();
+    assert_eq!(chat.outcome(), "interrupted");
+    let cut = chat.events("message").into_iter().find(|event| event["role"] == "assistant").unwrap();
+    assert_eq!(cut["incomplete"], true);
 }
 
 #[test]

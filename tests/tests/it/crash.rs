@@ -82,6 +82,8 @@ fn se_11_a_command_that_ran_when_the_daemon_died_is_gone_and_never_run_again() {
     );
     let state = again.state();
     assert_eq!((&state["activity"], &state["inboxHeld"]), (&json!("idle"), &json!(true)));
+    let row = again.line.call("session/list", json!({}))["sessions"][0].clone();
+    assert_eq!((&row["activity"], &row["lastOutcome"]), (&json!("idle"), &json!("interrupted")), "{row}");
     assert_eq!(state["inbox"][0]["promptId"], queued.as_str());
     assert_eq!(
         again.respond(&approval, "allowOnce", json!({})).unwrap()["status"],

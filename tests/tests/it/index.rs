@@ -103,6 +103,8 @@ fn an_index_that_cannot_be_opened_is_told_and_made_anew_on_demand() {
     });
     assert_eq!((&check["status"], &check["fix"]), (&json!("warning"), &json!("agentctl daemon reindex")));
     assert_eq!(listed(&world.daemon), [id.as_str()], "lists do without");
+    let looked_at = world.daemon.connect().call("session/get", json!({"sessionId": id}));
+    assert_eq!(looked_at["state"]["turns"], 1, "and so does who knows the id");
     assert_eq!(
         world.daemon.connect().try_call("session/search", json!({"query": "x"})).unwrap_err().code,
         -32057

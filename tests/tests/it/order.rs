@@ -42,22 +42,22 @@ fn can_trace() -> bool {
     tried.is_ok_and(|status| status.success())
 }
 
-#[test]
-fn nobody_is_answered_shown_or_run_before_it_is_on_the_disk() {
+/// A session with one call that a person allows, `prompt` and a change of mode, under strace. Absent where there is none.
+fn traced(prompt: &str) -> Option<(Trace, String)> {
     if !can_trace() {
-        eprintln!("no strace here: nothing was shown");
-        return;
+        agentd_tests::skipped("order", "there is no strace here");
+        return None;
     }
     let script = Script::new().step(call("run_shell", json!({"command": "true"}))).step(Reply::text("Done."));
-    let file = std::env::temp_dir().join(format!("agentd-order-{}", std::process::id()));
+    let file = std::env::temp_dir().join(format!("agentd-order-{}", uuid::Uuid::new_v4()));
     // The daemon is the process that was started, and strace its grandchild, so that signals reach the daemon.
-    let calls = "pwrite64,fdatasync,write,writev,sendto,sendmsg,execve";
+    let calls = "pwrite64,fdatasync,fsync,rename,write,writev,sendto,sendmsg,execve";
     let shell =
         format!("exec strace -D -f -q -s 100000 -e trace={calls} -e signal=none -o {}", file.display());
     let start = Start { shell: Some(shell), ..Start::default() };
     let mut world = World::with(script, Dialect::OpenaiChat, "", start);
     let mut chat = world.session("default");
-    let turn = chat.prompt("Go");
+    let turn = chat.prompt(prompt);
     let approval = chat.approval();
     chat.choose(&approval, "allowOnce");
     assert_eq!(chat.outcome(), "finished");
@@ -69,7 +69,12 @@ fn nobody_is_answered_shown_or_run_before_it_is_on_the_disk() {
         text.contains("+++ exited with 0 +++").then(|| Trace(text.lines().map(str::to_owned).collect()))
     });
     let _ = std::fs::remove_file(&file);
+    Some((trace, turn))
+}
 
+#[test]
+fn nobody_is_answered_shown_or_run_before_it_is_on_the_disk() {
+    let Some((trace, turn)) = traced("Go") else { return };
     let sent = |after: usize, words: &[String]| {
         trace.position(after, &words.join(" and "), |line| {
             !line.contains("pwrite64") && words.iter().all(|word| line.contains(word.as_str()))
@@ -99,4 +104,27 @@ fn nobody_is_answered_shown_or_run_before_it_is_on_the_disk() {
     let (_, synced) = trace.synced("callStarted");
     let run = trace.position(0, "the command", |line| line.contains("execve(") && line.contains("/bin/bash"));
     assert!(synced < run, "the command runs before it is known to be on the disk that it may have");
+}
+
+/// Of system prompt, tools and a long prompt: the file, then its name, then the line that names it.
+#[test]
+fn a_blob_is_on_the_disk_before_the_line_that_names_it() {
+    let Some((trace, _)) = traced(&"word ".repeat(20_000)) else { return };
+    let is_blob = |line: &str| line.contains("rename(") && line.contains("/blobs/");
+    let renames: Vec<usize> = (0..trace.0.len()).filter(|at| is_blob(&trace.0[*at])).collect();
+    assert!(renames.len() >= 3, "{renames:?}");
+    for at in renames {
+        let line = &trace.0[at];
+        let thread = line.split_whitespace().next().unwrap();
+        let name = line.rsplit_once('"').and_then(|(path, _)| path.rsplit_once('/')).unwrap().1;
+        let named = trace.position(at, name, |line| line.contains("pwrite64(") && line.contains(name));
+        let is_sync =
+            |line: &&String| line.starts_with(thread) && line.contains("fsync") && line.ends_with("= 0");
+        let before = trace.0[..at].iter().rev().find(|line| line.starts_with(thread)).unwrap();
+        assert!(is_sync(&before), "{name} gets its name after {before:.200}");
+        assert!(
+            trace.0[at..named].iter().any(|line| is_sync(&line)),
+            "{name} is named before its folder is synced"
+        );
+    }
 }
