@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod calls;
+mod cases;
 mod changes;
 mod clients;
 mod crash;
