@@ -23,7 +23,7 @@ use super::limits::Gauges;
 use super::subscribe;
 use super::{error, error_with, method};
 use crate::registry::Registry;
-use crate::session::command::{Caller, Command, Reply};
+use crate::session::command::{self, Caller, Command, Reply};
 use crate::session::error::{Changed, SessionError};
 use crate::session::state::Settled;
 
@@ -317,14 +317,7 @@ fn caller(daemon: &Daemon, connection: &ConnectionInfo) -> Caller {
 }
 
 fn person_only(connection: &ConnectionInfo) -> Answer<()> {
-    match connection.actor() {
-        agentd_protocol::initialize::Actor::Person => Ok(()),
-        agentd_protocol::initialize::Actor::Program => Err(error(
-            ErrorCode::Refused,
-            "only a person may do this; the client said in initialize that it is a program",
-            Map::new(),
-        )),
-    }
+    command::person_only(connection.actor()).map_err(wire)
 }
 
 fn storage(error: impl std::error::Error + Send + Sync + 'static) -> SessionError {

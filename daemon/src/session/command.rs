@@ -39,6 +39,19 @@ impl Caller {
     }
 }
 
+/// What a program may not do.
+///
+/// # Errors
+/// `Refused`, with why.
+pub fn person_only(actor: Actor) -> Result<(), SessionError> {
+    match actor {
+        Actor::Person => Ok(()),
+        Actor::Program => Err(SessionError::Refused(
+            "only a person may do this; the client said in initialize that it is a program".into(),
+        )),
+    }
+}
+
 pub enum Command {
     Prompt {
         params: Box<PromptParams>,

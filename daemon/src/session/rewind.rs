@@ -5,7 +5,7 @@ use agentd_protocol::event::ResetReason;
 use agentd_protocol::session::{RewindParams, RewindResult};
 
 use super::actor::Session;
-use super::command::Caller;
+use super::command::{Caller, person_only};
 use super::error::SessionError;
 use super::planning::plan_guidance;
 use super::record::{ContextReset, SessionArchived};
@@ -19,7 +19,7 @@ impl Session {
         params: &RewindParams,
         caller: &Caller,
     ) -> Result<RewindResult, SessionError> {
-        self.person(caller)?;
+        person_only(caller.actor)?;
         self.at_rest("rewind it")?;
         let (start, before_turn) = match (params.before_turn, params.turns) {
             (Some(_), Some(_)) => {
@@ -84,15 +84,6 @@ impl Session {
             self.at_rest("archive it")?;
         }
         self.commit(vec![SessionArchived { archived, by: caller.by.clone() }.into()]).await
-    }
-
-    fn person(&self, caller: &Caller) -> Result<(), SessionError> {
-        match caller.actor {
-            agentd_protocol::initialize::Actor::Person => Ok(()),
-            agentd_protocol::initialize::Actor::Program => Err(SessionError::Refused(
-                "only a person may do this; the client said in initialize that it is a program".into(),
-            )),
-        }
     }
 
     /// Nothing runs, waits or is about to.
