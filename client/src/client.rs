@@ -75,7 +75,8 @@ impl Client {
         link.request(method, Raw(params)).await.map_err(|error| CallError::from_rpc(method, error))
     }
 
-    /// Follows a session's events, or with no `session_id` the daemon's feed.
+    /// Follows a session's events, or with no `session_id` the daemon's feed. A feed that was away may have missed something
+    /// that is not kept any more: a `synced` with `gap` says so, and lists that were read before are to be read again.
     ///
     /// # Errors
     /// As [`Client::call`]; later losses of the connection are the stream's own business.

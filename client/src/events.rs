@@ -113,7 +113,9 @@ impl Pump {
             // The buffer holds JSON that was parsed once; were it anything else, skipping it is all that can be done.
             let Ok(raw) = raw else { continue };
             let Ok(event) = serde_json::from_str::<Event>(raw.get()) else { continue };
-            let deleted = matches!(event.body, EventBody::SessionDeleted {});
+            let deleted = matches!(event.body, EventBody::SessionDeleted {})
+                // With a tree also a child may be.
+                && event.session_id.is_none_or(|id| Some(id) == self.params.session_id);
             for (event, changed) in self.position.take(event) {
                 let raw =
                     if changed { to_raw_value(&event).unwrap_or_else(|_| raw.clone()) } else { raw.clone() };
@@ -140,19 +142,20 @@ impl Pump {
         let deadline = Instant::now() + self.reconnect_for;
         let mut pause = FIRST_PAUSE;
         let mut params = self.params.clone();
-        params.after_seq = self.position.resume_after();
+        self.position.resume(&mut params);
         loop {
             match self.client.subscribe_once(&params).await {
                 Ok(subscription) => {
-                    self.position.resumed(params.after_seq);
+                    self.position.resumed(&params);
                     if lost && !self.send(StreamItem::Reconnected).await {
                         return Ok(None);
                     }
                     return Ok(Some(subscription));
                 }
-                // The daemon's journal ends before what was seen: a power cut took the rest. `synced` has all there is.
-                Err(error) if error.code() == Some(ErrorCode::Conflict) && params.after_seq.is_some() => {
-                    params.after_seq = None;
+                // What the daemon has ends before what was seen: a power cut took the rest. `synced` has all there is.
+                Err(error)
+                    if error.code() == Some(ErrorCode::Conflict) && Position::start_over(&mut params) =>
+                {
                     continue;
                 }
                 Err(error) if !may_pass(&error) || Instant::now() + pause > deadline => return Err(error),

@@ -41,12 +41,5 @@ fn unknown(raw: &RawValue) -> Event {
         seq: Option<Seq>,
     }
     let place: Place = serde_json::from_str(raw.get()).unwrap_or_default();
-    Event {
-        body: EventBody::Unknown,
-        session_id: None,
-        seq: place.seq,
-        at: None,
-        turn_id: None,
-        origin: None,
-    }
+    Event { seq: place.seq, ..Event::new(EventBody::Unknown) }
 }

@@ -1,21 +1,81 @@
 //! Where a reader of events is: the last event passed on, and how much of each unfinished text. Pure.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use agentd_protocol::event::{EventBody, SubscribeParams};
-use agentd_protocol::{Event, MessageId, Seq};
+use agentd_protocol::{Event, FeedSeq, MessageId, Seq, SessionId};
 
 /// What was passed on so far.
 #[derive(Debug)]
 pub(crate) struct Position {
-    /// Of a session. The daemon's feed mixes sessions, and its numbers say nothing.
-    session: bool,
     deltas: bool,
-    seq: Option<Seq>,
+    reached: Place,
     /// What the present subscription was asked to start after.
-    resumed_after: Option<Seq>,
+    resumed_after: Place,
     /// Bytes passed on of messages still being written.
     texts: HashMap<MessageId, Lengths>,
+}
+
+/// A place in one of the orders that events have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the daemon's feed.
+    Feed(Option<FeedSeq>),
+    /// In each session that a subscription follows: one, or with its children several.
+    Sessions { first: SessionId, after: BTreeMap<SessionId, Seq> },
+}
+
+impl Place {
+    /// Where a subscription with these parameters begins.
+    fn of(params: &SubscribeParams) -> Self {
+        match params.session_id {
+            None => Place::Feed(params.after_feed_seq),
+            Some(first) => {
+                let mut after = params.after.clone();
+                after.extend(params.after_seq.map(|seq| (first, seq)));
+                Place::Sessions { first, after }
+            }
+        }
+    }
+
+    fn write_to(&self, params: &mut SubscribeParams) {
+        match self {
+            Place::Feed(after) => params.after_feed_seq = *after,
+            Place::Sessions { first, after } => {
+                params.after_seq = after.get(first).copied();
+                params.after =
+                    after.iter().filter(|(id, _)| *id != first).map(|(id, seq)| (*id, *seq)).collect();
+            }
+        }
+    }
+
+    /// Whether an event of this order lies at or before this place.
+    fn covers(&self, event: &Event) -> bool {
+        match self {
+            Place::Feed(after) => event.feed_seq.is_some() && event.feed_seq <= *after,
+            Place::Sessions { first, after } => {
+                event.seq.is_some() && event.seq <= after.get(&event.session_id.unwrap_or(*first)).copied()
+            }
+        }
+    }
+
+    fn reach(&mut self, event: &Event) {
+        match self {
+            Place::Feed(after) => *after = (*after).max(event.feed_seq),
+            Place::Sessions { first, after } => {
+                let Some(seq) = event.seq else { return };
+                let reached = after.entry(event.session_id.unwrap_or(*first)).or_insert(seq);
+                *reached = seq.max(*reached);
+            }
+        }
+    }
+
+    /// A session is gone: it has no place any more.
+    fn leave(&mut self, session: Option<SessionId>) {
+        if let (Place::Sessions { after, .. }, Some(session)) = (self, session) {
+            after.remove(&session);
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,24 +86,27 @@ struct Lengths {
 
 impl Position {
     pub(crate) fn new(params: &SubscribeParams) -> Self {
-        Self {
-            session: params.session_id.is_some(),
-            deltas: params.deltas,
-            seq: params.after_seq,
-            resumed_after: params.after_seq,
-            texts: HashMap::new(),
-        }
+        let place = Place::of(params);
+        Self { deltas: params.deltas, reached: place.clone(), resumed_after: place, texts: HashMap::new() }
     }
 
-    /// What a new subscription goes on after.
-    pub(crate) fn resume_after(&self) -> Option<Seq> {
-        self.seq.filter(|_| self.session)
+    /// Lets a new subscription go on where this reader is.
+    pub(crate) fn resume(&self, params: &mut SubscribeParams) {
+        self.reached.write_to(params);
     }
 
-    /// A new subscription started after `after`.
-    pub(crate) fn resumed(&mut self, after: Option<Seq>) {
-        self.resumed_after = after;
-        self.seq = after;
+    /// Lets a new subscription begin at the present. Whether it would have begun anywhere else.
+    pub(crate) fn start_over(params: &mut SubscribeParams) -> bool {
+        let before = params.clone();
+        (params.after_seq, params.after_feed_seq) = (None, None);
+        params.after.clear();
+        *params != before
+    }
+
+    /// A new subscription started with these parameters.
+    pub(crate) fn resumed(&mut self, params: &SubscribeParams) {
+        self.reached = Place::of(params);
+        self.resumed_after = self.reached.clone();
     }
 
     /// The events to pass on for one that came: none if it was passed on before, more if text was missed. Each with
@@ -61,27 +124,34 @@ impl Position {
                 if pass { vec![(event, changed)] } else { Vec::new() }
             }
             EventBody::Synced { .. } => {
-                self.seq = self.seq.max(event.seq);
+                self.reached.reach(&event);
                 let missed = self.missed(&event);
                 let mut events = vec![(event, false)];
                 events.extend(missed.into_iter().map(|delta| (delta, true)));
                 events
             }
-            // These are not journaled: they have no place in the order.
+            // Of a session these are not journaled: they have no place in its order.
             EventBody::StateChanged { .. }
             | EventBody::Notice { .. }
             | EventBody::SessionDeleted {}
-            | EventBody::ShuttingDown {} => vec![(event, false)],
+            | EventBody::ShuttingDown {}
+                if matches!(self.reached, Place::Sessions { .. }) =>
+            {
+                if matches!(event.body, EventBody::SessionDeleted {}) {
+                    self.reached.leave(event.session_id);
+                }
+                vec![(event, false)]
+            }
             body => {
                 if let EventBody::Message { message_id, .. } | EventBody::MessageAborted { message_id, .. } =
                     body
                 {
                     self.texts.remove(message_id);
                 }
-                if self.session && event.seq.is_some() && event.seq <= self.resumed_after {
+                if self.resumed_after.covers(&event) {
                     return Vec::new();
                 }
-                self.seq = self.seq.max(event.seq);
+                self.reached.reach(&event);
                 vec![(event, false)]
             }
         }
@@ -91,10 +161,12 @@ impl Position {
     fn missed(&mut self, synced: &Event) -> Vec<Event> {
         let EventBody::Synced { state: Some(state), .. } = &synced.body else { return Vec::new() };
         let mut missed = Vec::new();
-        let mut texts = HashMap::new();
+        let mut texts = std::mem::take(&mut self.texts);
+        let seen_before = texts.clone();
+        texts.retain(|id, _| id.session() != state.session_id);
         for so_far in &state.text {
             let id = &so_far.message_id;
-            let seen = self.texts.get(id).copied().unwrap_or_default();
+            let seen = seen_before.get(id).copied().unwrap_or_default();
             if self.deltas {
                 if let Some((offset, text)) = rest(&so_far.thinking, seen.thinking) {
                     missed.push(EventBody::ThinkingDelta { message_id: id.clone(), offset, text });
@@ -110,14 +182,8 @@ impl Position {
             texts.insert(id.clone(), lengths);
         }
         self.texts = texts;
-        let delta = |body| Event {
-            body,
-            session_id: synced.session_id,
-            seq: None,
-            at: None,
-            turn_id: state.turn_id,
-            origin: None,
-        };
+        let delta =
+            |body| Event { session_id: synced.session_id, turn_id: state.turn_id, ..Event::new(body) };
         missed.into_iter().map(delta).collect()
     }
 }
@@ -184,6 +250,22 @@ mod tests {
             self.position.take(event).iter().map(|(event, _)| serde_json::to_value(event).unwrap()).collect()
         }
 
+        /// What a new subscription would go on after.
+        fn resume(&self) -> SubscribeParams {
+            let mut params = SubscribeParams { session_id: Some(self.session), ..SubscribeParams::default() };
+            self.position.resume(&mut params);
+            params
+        }
+
+        fn resume_after(&self) -> Option<Seq> {
+            self.resume().after_seq
+        }
+
+        fn resumed(&mut self, after: Option<u64>) {
+            let params = SubscribeParams { after_seq: after.map(Seq), ..self.resume() };
+            self.position.resumed(&params);
+        }
+
         fn title(&mut self, seq: u64) -> usize {
             self.take(json!({"type": "titleChanged", "title": "t", "seq": seq})).len()
         }
@@ -216,27 +298,27 @@ mod tests {
     fn a_resumed_reader_sees_every_event_once() {
         let mut reader = Reader::new(Some(0));
         assert_eq!((reader.title(1), reader.title(3)), (1, 1));
-        assert_eq!(reader.position.resume_after(), Some(Seq(3)));
-        reader.position.resumed(Some(Seq(3)));
+        assert_eq!(reader.resume_after(), Some(Seq(3)));
+        reader.resumed(Some(3));
         assert_eq!((reader.title(3), reader.title(4)), (0, 1));
         // Two events of one record have one number.
         assert_eq!(reader.title(4), 1);
-        assert_eq!(reader.position.resume_after(), Some(Seq(4)));
+        assert_eq!(reader.resume_after(), Some(Seq(4)));
     }
 
     #[test]
     fn a_reader_without_history_resumes_after_its_first_synced() {
         let mut reader = Reader::new(None);
-        assert_eq!(reader.position.resume_after(), None);
+        assert_eq!(reader.resume_after(), None);
         reader.synced(9, "");
-        assert_eq!(reader.position.resume_after(), Some(Seq(9)));
+        assert_eq!(reader.resume_after(), Some(Seq(9)));
     }
 
     #[test]
     fn a_reader_that_was_ahead_of_the_journal_starts_over() {
         let mut reader = Reader::new(Some(0));
         reader.title(9);
-        reader.position.resumed(None);
+        reader.resumed(None);
         reader.synced(5, "");
         assert_eq!(reader.title(6), 1);
     }
@@ -266,6 +348,51 @@ mod tests {
     fn status_has_no_place_in_the_order() {
         let mut reader = Reader::new(Some(5));
         assert_eq!(reader.take(json!({"type": "shuttingDown", "seq": 3})).len(), 1);
-        assert_eq!(reader.position.resume_after(), Some(Seq(5)));
+        assert_eq!(reader.resume_after(), Some(Seq(5)));
+    }
+
+    #[test]
+    fn a_reader_of_a_tree_has_a_place_in_each_session() {
+        let mut reader = Reader::new(Some(0));
+        let (child, other) = (SessionId::generate(), SessionId::generate());
+        let title = |id: SessionId, seq: u64| json!({"type": "titleChanged", "title": "t", "sessionId": id, "seq": seq});
+        assert_eq!((reader.title(7), reader.take(title(child, 2)).len()), (1, 1));
+        assert_eq!(reader.take(title(other, 4)).len(), 1);
+        assert_eq!(reader.take(json!({"type": "sessionDeleted", "sessionId": other})).len(), 1);
+        let params = reader.resume();
+        assert_eq!(
+            (params.after_seq, params.after.clone()),
+            (Some(Seq(7)), BTreeMap::from([(child, Seq(2))]))
+        );
+        reader.position.resumed(&params);
+        assert_eq!(
+            (reader.title(7), reader.take(title(child, 2)).len(), reader.take(title(child, 3)).len()),
+            (0, 0, 1)
+        );
+    }
+
+    #[test]
+    fn a_reader_of_the_feed_goes_on_by_its_numbers() {
+        let mut params = SubscribeParams::default();
+        let mut position = Position::new(&params);
+        let session = SessionId::generate();
+        let take = |position: &mut Position, kind: &str, number: u64| {
+            let event = json!({"type": kind, "sessionId": session, "feedSeq": number, "sessions": []});
+            position.take(serde_json::from_value(event).unwrap()).len()
+        };
+        assert_eq!(take(&mut position, "synced", 10), 1);
+        position.resume(&mut params);
+        assert_eq!(params.after_feed_seq, Some(FeedSeq(10)), "also before anything has happened");
+        assert_eq!(take(&mut position, "sessionDeleted", 12), 1);
+        position.resume(&mut params);
+        position.resumed(&params);
+        assert_eq!(
+            (take(&mut position, "sessionDeleted", 12), take(&mut position, "shuttingDown", 13)),
+            (0, 1)
+        );
+        // What came may be missing something; `synced` says so without moving on.
+        assert_eq!(take(&mut position, "synced", 13), 1);
+        assert!(Position::start_over(&mut params) && !Position::start_over(&mut params));
+        assert_eq!(params, SubscribeParams::default());
     }
 }

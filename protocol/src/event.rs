@@ -1,12 +1,14 @@
 //! Events: what clients see of a session. Journaled events carry `sessionId`, `seq` and `at` and are never lost;
 //! deltas are replaced by the journaled text; status events may be merged, the latest wins.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::approval::{Approval, By, ChoiceId};
 use crate::blob::BlobRef;
-use crate::ids::{ApprovalId, CallId, Digest, MessageId, Seq, SessionId, TurnId};
+use crate::ids::{ApprovalId, CallId, Digest, FeedSeq, MessageId, Seq, SessionId, TurnId};
 use crate::mode::Mode;
 use crate::permission::{Confinement, Decision};
 use crate::plan::PlanAuthor;
@@ -15,25 +17,37 @@ use crate::time::Timestamp;
 use crate::turn::{Denial, Outcome, Usage};
 
 /// `events/subscribe`. Sends the journaled events after `afterSeq`, then one `synced`, then live ones; no gap, no
-/// double. Errors: `notFound`; `conflict{head}` when `afterSeq` is beyond the head.
+/// double. Without `sessionId` it does the same with the daemon's feed and `afterFeedSeq`. Errors: `notFound`;
+/// `conflict{head}` when a number is beyond the head; `invalidInput` for a number of the other kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscribeParams {
-    /// Absent: the daemon's feed (state changes and approvals of all sessions), from now on.
+    /// Absent: the daemon's feed, which tells of all sessions what they are doing, which approvals come up and how they
+    /// are settled, which sessions are made, put away and deleted; and what concerns no session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     /// Absent: no history. 0: all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_seq: Option<Seq>,
+    /// Of the daemon's feed: what came after this number is told first. If some of it is not kept any more, a `synced`
+    /// with `gap` comes before the rest of it. Absent: from now on. State changes that a later one has replaced, and
+    /// approvals that are settled, may be left out of what is told again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_feed_seq: Option<FeedSeq>,
     /// Whether to send text while it is being written.
     pub deltas: bool,
     /// Only these event types; `synced` always comes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub types: Option<Vec<String>>,
-    /// Children too. Not built yet: `unsupported`.
+    /// The session's children and theirs too, each with its own numbers and its own `synced`; those made later join by
+    /// themselves, from their beginning.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tree: bool,
+    /// With `tree`: where to begin in each session, as `afterSeq` does for the first. Of a session that is not named here
+    /// all is told if `afterSeq` is given, and no history otherwise.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub after: BTreeMap<SessionId, Seq>,
 }
 
 /// One event, flat on the wire with `type` first.
@@ -47,6 +61,9 @@ pub struct Event {
     pub session_id: Option<SessionId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<Seq>,
+    /// On the daemon's feed only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feed_seq: Option<FeedSeq>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,6 +256,14 @@ pub enum EventBody {
         /// On the daemon's feed: the sessions that are not idle.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sessions: Option<Vec<SessionId>>,
+        /// On the daemon's feed: the approvals that wait; `approval/list` has what they ask.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approvals: Option<Vec<ApprovalId>>,
+        /// On the daemon's feed: some of what comes next may be missing, because it is too old, or because the daemon did
+        /// not end in order. What is here and in `session/list` is right all the same. What is known follows, and then
+        /// another `synced`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        gap: bool,
     },
 
     // status
@@ -351,7 +376,27 @@ impl From<String> for Text {
     }
 }
 
+impl Event {
+    /// An event of no session, without a place in any order.
+    #[must_use]
+    pub fn new(body: EventBody) -> Self {
+        Self { body, session_id: None, seq: None, feed_seq: None, at: None, turn_id: None, origin: None }
+    }
+
+    /// A session's event that its journal does not hold.
+    #[must_use]
+    pub fn of(session: SessionId, body: EventBody) -> Self {
+        Self { session_id: Some(session), ..Self::new(body) }
+    }
+}
+
 impl EventBody {
+    /// The `synced` of a session.
+    #[must_use]
+    pub fn synced(state: State) -> Self {
+        EventBody::Synced { state: Some(Box::new(state)), sessions: None, approvals: None, gap: false }
+    }
+
     /// The wire name. `unknown` for types this build does not know.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
@@ -443,6 +488,7 @@ mod tests {
             },
             session_id: Some(SessionId::generate()),
             seq: Some(Seq(7)),
+            feed_seq: None,
             at: Some(Timestamp::from_unix_ms(0)),
             turn_id: None,
             origin: None,

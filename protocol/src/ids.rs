@@ -189,6 +189,19 @@ impl fmt::Display for Seq {
     }
 }
 
+/// The number of an event in the daemon's feed: rises over all sessions, also over restarts, and is not contiguous. It
+/// never goes back and fits a double.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct FeedSeq(pub u64);
+
+impl fmt::Display for FeedSeq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The SHA-256 of some content, written `sha256:<64 hex digits>`. A plan's revision is the digest of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);

@@ -30,7 +30,7 @@ pub mod turn;
 
 pub use error::{ErrorCode, ErrorData};
 pub use event::{Event, EventBody};
-pub use ids::{ApprovalId, CallId, Digest, MessageId, Seq, SessionId, TurnId};
+pub use ids::{ApprovalId, CallId, Digest, FeedSeq, MessageId, Seq, SessionId, TurnId};
 pub use method::Method;
 pub use mode::Mode;
 pub use time::Timestamp;

@@ -64,7 +64,7 @@ pub(crate) enum Command {
     /// Prints events as they come, one line of JSON each
     #[command(
         after_long_help = "Without --after it begins now; --after 0 is the beginning. It goes on over a restart of the \
-        daemon.\n\nExamples:\n  agentctl events --after 0 --no-follow\n  agentctl events --all | jq .type"
+        daemon.\n\nExamples:\n  agentctl events --after 0 --no-follow\n  agentctl events --all | jq .type\n  agentctl events --all --after FEEDSEQ"
     )]
     Events(EventsArgs),
     /// Waits until a session is idle or needs you
@@ -253,9 +253,9 @@ pub(crate) struct EventsArgs {
     #[command(flatten)]
     pub(crate) session: SessionArg,
     /// The daemon's feed: what happens in any session
-    #[arg(long, conflicts_with_all = ["id", "after", "no_follow"])]
+    #[arg(long, conflicts_with_all = ["id", "no_follow"])]
     pub(crate) all: bool,
-    /// Begins after the event of this number
+    /// Begins after the event of this number: its seq, with --all its feedSeq
     #[arg(long, value_name = "SEQ")]
     pub(crate) after: Option<u64>,
     /// Text too, while it is being written

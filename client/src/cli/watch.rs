@@ -130,8 +130,7 @@ impl Watch {
             session_id: Some(target.session),
             after_seq: Some(target.after),
             deltas: screen.is_terminal() || screen.is_json(),
-            types: None,
-            tree: false,
+            ..SubscribeParams::default()
         };
         let stream = client.subscribe(params).await?;
         let mut answerer = answerer;

@@ -96,7 +96,7 @@ pub(super) const NO_FOLLOW: i32 =
     rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
 
 /// Whatever else may stand in its place.
-fn must_be_file(file: &File) -> io::Result<()> {
+pub(super) fn must_be_file(file: &File) -> io::Result<()> {
     match file.metadata()?.is_file() {
         true => Ok(()),
         false => Err(io::Error::other("it is no regular file")),

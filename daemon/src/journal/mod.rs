@@ -11,6 +11,7 @@ mod dying;
 mod error;
 #[cfg(test)]
 pub(crate) mod faults;
+mod feed_log;
 mod file;
 mod folder;
 mod frame;
@@ -38,6 +39,7 @@ pub use blobs::{BlobError, BlobPart, Blobs};
 #[cfg(debug_assertions)]
 pub use dying::{DieAt, NoMoment};
 pub use error::{AppendError, AppendFailure, Changed, JournalError};
+pub use feed_log::{Entry as FeedEntry, FeedLog, Page as FeedPage};
 pub use folder::{Beginning, Ends};
 pub use frame::MAX_LINE;
 pub use handle::{Journal, JournalReader};

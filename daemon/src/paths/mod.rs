@@ -168,6 +168,10 @@ impl Paths {
     pub fn index_file(&self) -> PathBuf {
         self.state.join("index.db")
     }
+    #[must_use]
+    pub fn daemon_log(&self) -> PathBuf {
+        self.state.join("daemon.jsonl")
+    }
     fn scratch_dir(&self) -> PathBuf {
         self.state.join("scratch")
     }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use agentd_protocol::approval::{Approval, WaitingApproval};
 use agentd_protocol::session::{Activity, ForkParams, ForkResult, NewParams, NewResult, Row, State};
+use agentd_protocol::Event;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
 use futures_util::StreamExt as _;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::ids::{Digest, SessionId};
+use crate::journal::FeedLog;
 use crate::paths::markers::Markers;
 use crate::session::command::{Caller, Command, Reply, Snapshot};
 use crate::session::deps::Deps;
@@ -31,7 +33,7 @@ use crate::session::project::view;
 use crate::session::{Forking, SessionError, Watcher, blocking, create, fork, models::Models};
 use crate::store::{Store, Update};
 
-pub use feed::{DaemonFeed, FeedNews};
+pub use feed::{Beyond, Cursor, DaemonFeed};
 
 use entry::{Entry, Reservation, Start};
 
@@ -47,6 +49,7 @@ pub struct Registry {
     /// Rows and pending approvals of the sessions in memory.
     rows: Mutex<HashMap<SessionId, (Row, Vec<Approval>)>>,
     feed: Arc<DaemonFeed>,
+    keeping_feed: Keeping,
     looked: history::Looked,
     store: Store,
     /// Cancelled once somebody has a use for the index: a daemon that nobody asks for anything does not open it.
@@ -57,6 +60,13 @@ pub struct Registry {
     resumed: CancellationToken,
     /// Cancelled once the leftovers of an earlier process are removed.
     swept: CancellationToken,
+}
+
+/// The task that writes the feed's log: it ends after all sessions have.
+#[derive(Default)]
+struct Keeping {
+    tasks: TaskTracker,
+    stop: CancellationToken,
 }
 
 /// Counts for `daemon/status`.
@@ -71,12 +81,14 @@ impl Registry {
     #[must_use]
     pub fn new(deps: Arc<Deps>) -> Arc<Self> {
         let store = Store::new(deps.paths.index_file());
+        let (log, first) = FeedLog::open(&deps.journals, deps.paths.daemon_log(), deps.clock.now());
         Arc::new(Self {
             deps,
             store,
             entries: DashMap::new(),
             rows: Mutex::default(),
-            feed: Arc::default(),
+            feed: Arc::new(DaemonFeed::new(log, first)),
+            keeping_feed: Keeping::default(),
             looked: history::Looked::default(),
             tracker: TaskTracker::new(),
             stopping: AtomicBool::new(false),
@@ -193,6 +205,7 @@ impl Registry {
         match create::create(&self.deps, id, params, caller).await {
             Ok((state, journal)) => {
                 let result = answer(view(&state, None));
+                self.feed.created(&result.state);
                 reservation.fill(state, journal);
                 Ok(result)
             }
@@ -232,15 +245,18 @@ impl Registry {
         self.swept.cancelled().await;
         let source = self.snapshot(params.session_id).await?;
         let id = params.new_session_id.unwrap_or_else(SessionId::generate);
+        let mut made = false;
         if let Some(reservation) = self.reserve(id) {
-            if self.is_on_disk(id).await {
-                reservation.was_there();
-            } else {
+            made = !self.is_on_disk(id).await;
+            if made {
                 fork(&self.deps, &Forking { source: &source, params, id, caller }).await?;
-                reservation.was_there();
             }
+            reservation.was_there();
         }
         let state = self.same_as(id, Forking::params_digest(params)).await?;
+        if made {
+            self.feed.created(&state);
+        }
         let at_seq = state.forked_from.as_ref().map_or(state.seq, |from| from.seq);
         Ok(ForkResult { session_id: id, handle: state.handle.clone(), at_seq, state: *state })
     }
@@ -306,9 +322,27 @@ impl Registry {
 
     fn unloaded(&self, id: SessionId) {
         self.rows().remove(&id);
+        self.feed.unloaded(id);
     }
 
     // ---- start and stop ----
+
+    /// Keeps what the feed tells for those who are away. Call once.
+    pub fn keep_feed(&self) {
+        let (feed, stop) = (Arc::clone(&self.feed), self.keeping_feed.stop.clone());
+        let pause = self.deps.storage_retry;
+        self.keeping_feed.tasks.spawn(async move { feed.keep(stop, pause).await });
+    }
+
+    /// Tells everyone who follows the feed something that concerns no session.
+    pub fn notice(&self, code: &str, text: &str) {
+        self.feed.notice(code, text);
+    }
+
+    /// Returns once the sessions that were not idle when the last process ended are in memory.
+    pub async fn resumed(&self) {
+        self.resumed.cancelled().await;
+    }
 
     /// Loads the sessions that were not idle when the last process ended: they wait for a person, or go on.
     pub async fn resume_active(self: &Arc<Self>) {
@@ -351,7 +385,7 @@ impl Registry {
         for entry in self.entries.iter() {
             entry.feed.shutting_down();
         }
-        self.feed.shutting_down();
+        self.feed.shutting_down(self.deps.clock.now());
     }
 
     /// No session takes a further step; returns once nothing runs, or after `patience`.
@@ -382,6 +416,10 @@ impl Registry {
         self.tracker.close();
         self.tracker.wait().await;
         self.store.stop().await;
+        self.keeping_feed.stop.cancel();
+        self.keeping_feed.tasks.close();
+        self.keeping_feed.tasks.wait().await;
+        self.feed.finish().await;
     }
 
     fn is_stopping(&self) -> bool {
@@ -395,6 +433,10 @@ impl Watcher for Registry {
         self.rows().insert(row.session_id, (row, approvals));
     }
 
+    fn told(&self, fact: Event) {
+        self.feed.fact(fact);
+    }
+
     fn committed(&self, update: Update) {
         self.want_index();
         self.store.committed(update);
@@ -404,6 +446,6 @@ impl Watcher for Registry {
         self.store.deleted(id);
         self.unloaded(id);
         self.looked.forget(id);
-        self.feed.deleted(id);
+        self.feed.deleted(id, self.deps.clock.now());
     }
 }

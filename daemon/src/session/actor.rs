@@ -38,6 +38,8 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Told about changes that concern more than one session: lists, the count of what waits.
 pub trait Watcher: Send + Sync {
     fn changed(&self, row: Row, approvals: Vec<Approval>);
+    /// Something that whoever watches all sessions hears, also later: [`super::project::fact`].
+    fn told(&self, fact: Event);
     /// Commits are journaled and folded in. Told for each, in order; must not wait.
     fn committed(&self, update: Update);
     /// The session is no more. Told before the one who asked for it is.
@@ -507,12 +509,5 @@ pub async fn guarded(session: Session, commands: &mut mpsc::Receiver<Command>) -
 /// A status event for a session that is no more.
 #[must_use]
 pub fn deleted_event(id: crate::ids::SessionId) -> Event {
-    Event {
-        body: EventBody::SessionDeleted {},
-        session_id: Some(id),
-        seq: None,
-        at: None,
-        turn_id: None,
-        origin: None,
-    }
+    Event::of(id, EventBody::SessionDeleted {})
 }

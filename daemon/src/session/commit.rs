@@ -6,7 +6,7 @@ use super::actor::Session;
 use super::error::{Changed, SessionError};
 use super::feed::WireEvent;
 use super::outline;
-use super::project::{project, row, state_changed};
+use super::project::{fact, project, row, state_changed};
 use super::record::{Body, CallInput, INLINE_LIMIT, Json, Record};
 use crate::ids::{Seq, TurnId};
 use crate::journal::{self, AppendError, Durability, Reach};
@@ -46,12 +46,13 @@ impl Session {
             }
         };
         self.state.unsaved = false;
-        let (mut events, mut texts) = (Vec::new(), Vec::new());
+        let (mut events, mut texts, mut facts) = (Vec::new(), Vec::new(), Vec::new());
         let mut text_done = false;
         for (index, record) in (0u32..).zip(&records) {
             let seq = Seq(appended.first.0 + u64::from(index));
             self.state.apply(seq, at, appended.place.record(index), record);
             texts.extend(outline::text(seq, at, record));
+            facts.extend(fact(self.state.id(), seq, at, record));
             text_done |= matches!(record, Record::Replied(_) | Record::SampleFailed(_));
             if let Some(event) = self.project_live(seq, at, turn, record).await {
                 events.push(event);
@@ -59,6 +60,9 @@ impl Session {
         }
         let status = state_changed(&self.state);
         self.feed.publish(appended.last, events, text_done, Some(&status));
+        for fact in facts {
+            self.watcher.told(fact);
+        }
         self.row_changed();
         let place = appended.place;
         self.watcher.committed(Update {

@@ -166,14 +166,7 @@ impl Feed {
 
     /// Says something that belongs to no record: to those who listen now.
     pub fn notice(&self, code: &str, text: &str, session: agentd_protocol::SessionId) {
-        let event = Event {
-            body: EventBody::Notice { code: code.into(), text: text.into() },
-            session_id: Some(session),
-            seq: None,
-            at: None,
-            turn_id: None,
-            origin: None,
-        };
+        let event = Event::of(session, EventBody::Notice { code: code.into(), text: text.into() });
         {
             let mut inner = self.lock();
             inner.counter += 1;
@@ -200,14 +193,7 @@ impl Feed {
 
     /// The daemon is going down; the session goes on at its next start.
     pub fn shutting_down(&self) {
-        let event = Event {
-            body: EventBody::ShuttingDown {},
-            session_id: None,
-            seq: None,
-            at: None,
-            turn_id: None,
-            origin: None,
-        };
+        let event = Event::new(EventBody::ShuttingDown {});
         {
             let mut inner = self.lock();
             inner.counter += 1;
@@ -328,8 +314,7 @@ impl Inner {
             _ => (0, 0),
         };
         let mut delta = |body: EventBody| {
-            let event = Event { body, session_id: None, seq: None, at: None, turn_id: None, origin: None };
-            out.push(WireEvent::new(&event));
+            out.push(WireEvent::new(&Event::new(body)));
         };
         if let Some(text) = live.thinking.get(thinking_seen..).filter(|text| !text.is_empty()) {
             delta(EventBody::ThinkingDelta {

@@ -29,7 +29,26 @@ pub fn project(
     record: &Record,
 ) -> Option<Event> {
     let (body, origin) = project_body(record)?;
-    Some(Event { body, session_id: Some(session), seq: Some(seq), at: Some(at), turn_id: turn, origin })
+    Some(Event { seq: Some(seq), at: Some(at), turn_id: turn, origin, ..Event::of(session, body) })
+}
+
+/// What those hear of a record who watch all sessions and may have been away. Short: a person's words stay in the session.
+#[must_use]
+pub fn fact(session: SessionId, seq: Seq, at: Timestamp, record: &Record) -> Option<Event> {
+    let body = match record {
+        Record::SessionArchived(archived) => {
+            EventBody::SessionArchived { archived: archived.archived, by: archived.by.clone() }
+        }
+        Record::ApprovalResolved(resolved) => EventBody::ApprovalResolved {
+            approval_id: resolved.approval_id.clone(),
+            resolution: resolved.resolution,
+            choice: resolved.choice,
+            by: resolved.by.clone(),
+            feedback: None,
+        },
+        _ => return None,
+    };
+    Some(Event { seq: Some(seq), at: Some(at), ..Event::of(session, body) })
 }
 
 fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
@@ -350,17 +369,11 @@ pub fn row(state: &SessionState) -> Row {
 /// The status event that tells what a session is doing.
 #[must_use]
 pub fn state_changed(state: &SessionState) -> Event {
-    Event {
-        body: EventBody::StateChanged {
-            activity: activity(state),
-            waiting_for: waiting_for(state),
-            last_outcome: state.last_outcome,
-            health: health(state),
-        },
-        session_id: Some(state.id()),
-        seq: None,
-        at: None,
-        turn_id: state.turn.as_ref().map(|turn| turn.id),
-        origin: None,
-    }
+    let body = EventBody::StateChanged {
+        activity: activity(state),
+        waiting_for: waiting_for(state),
+        last_outcome: state.last_outcome,
+        health: health(state),
+    };
+    Event { turn_id: state.turn.as_ref().map(|turn| turn.id), ..Event::of(state.id(), body) }
 }

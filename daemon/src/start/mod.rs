@@ -185,6 +185,10 @@ async fn daemon(arguments: Arguments) -> anyhow::Result<ExitCode> {
     say_line(&serde_json::json!({ "ready": true, "socket": daemon.socket }));
     systemd::ready();
     tracing::info!(socket = %daemon.socket, elapsed = ?started.elapsed(), "ready");
+    daemon.registry.keep_feed();
+    for notice in &daemon.notices {
+        daemon.registry.notice(&notice.code, &notice.text);
+    }
     // After "ready": its cost grows with what was going on when the last process ended.
     let registry = Arc::clone(&daemon.registry);
     let resuming = tokio::spawn(async move {

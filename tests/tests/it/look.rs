@@ -276,11 +276,15 @@ fn events_go_on_over_a_restart_of_the_daemon_and_end_with_0_at_ctrl_c() {
 fn events_of_the_daemon_tell_of_every_session() {
     let world = World::new(Script::new());
     let mut events = Events::start(&world, &["events", "--all"]);
-    events.until("synced");
+    let begun = events.until("synced").pop().unwrap()["feedSeq"].to_string();
     let mut chat = world.session("default");
     chat.prompt("Hi");
     let seen = events.until("stateChanged");
     assert_eq!(seen.last().unwrap()["sessionId"], chat.id);
+    events.signal(rustix::process::Signal::INT);
+    assert_eq!(events.child.wait().unwrap().code(), Some(0));
+    let mut events = Events::start(&world, &["events", "--all", "--after", &begun]);
+    assert_eq!(events.until("sessionCreated"), seen[..1]);
     events.signal(rustix::process::Signal::INT);
     assert_eq!(events.child.wait().unwrap().code(), Some(0));
 }

@@ -10,6 +10,7 @@ mod clients;
 mod crash;
 mod full_disk;
 mod ids;
+mod feed;
 mod index;
 mod look;
 mod order;

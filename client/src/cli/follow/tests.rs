@@ -51,35 +51,21 @@ impl Watch {
     fn send(&mut self, turn: Option<TurnId>, body: EventBody) -> Vec<Output> {
         self.seq += 1;
         self.follow.on_event(Event {
-            body,
-            session_id: Some(session()),
             seq: Some(Seq(self.seq)),
             at: Some(agentd_protocol::Timestamp::from_unix_ms(0)),
             turn_id: turn,
-            origin: None,
+            ..Event::of(session(), body)
         })
     }
 
     fn synced(&mut self, state: State) -> Vec<Output> {
-        self.follow.on_event(Event {
-            body: EventBody::Synced { state: Some(Box::new(state)), sessions: None },
-            session_id: Some(session()),
-            seq: Some(Seq(self.seq)),
-            at: None,
-            turn_id: None,
-            origin: None,
-        })
+        let synced = Event::of(session(), EventBody::synced(state));
+        self.follow.on_event(Event { seq: Some(Seq(self.seq)), ..synced })
     }
 
     fn delta(&mut self, offset: u64, text: &str) -> Vec<Output> {
-        self.follow.on_event(Event {
-            body: EventBody::MessageDelta { message_id: message_id("1"), offset, text: text.into() },
-            session_id: Some(session()),
-            seq: None,
-            at: None,
-            turn_id: None,
-            origin: None,
-        })
+        let delta = EventBody::MessageDelta { message_id: message_id("1"), offset, text: text.into() };
+        self.follow.on_event(Event::of(session(), delta))
     }
 
     fn message(&mut self, text: &str) -> Vec<Output> {

@@ -2,7 +2,7 @@
 
 use agentd_client::StreamItem;
 use agentd_protocol::event::{EventBody, SubscribeParams};
-use agentd_protocol::{Seq, SessionId};
+use agentd_protocol::{FeedSeq, Seq, SessionId};
 
 use super::past::FromStart;
 use crate::cli::args::EventsArgs;
@@ -22,13 +22,13 @@ pub(crate) async fn events(context: &Context, args: EventsArgs) -> Result<Exit, 
                 .await?,
         ),
     };
-    let after = args.after.map(Seq);
     let printed = match session_id.filter(|_| args.no_follow) {
-        Some(session) => history(&client, session, after.unwrap_or_default()).await,
+        Some(session) => history(&client, session, args.after.map(Seq).unwrap_or_default()).await,
         None => {
             let params = SubscribeParams {
                 session_id,
-                after_seq: after,
+                after_seq: args.after.filter(|_| session_id.is_some()).map(Seq),
+                after_feed_seq: args.after.filter(|_| session_id.is_none()).map(FeedSeq),
                 deltas: args.deltas,
                 ..SubscribeParams::default()
             };

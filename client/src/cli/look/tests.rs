@@ -20,7 +20,7 @@ fn call_id() -> CallId {
 fn event(body: EventBody) -> Event {
     let at = Some(Timestamp::from_unix_ms(60_000));
     let origin = matches!(body, EventBody::TurnStarted {}).then_some(Origin::Client);
-    Event { body, session_id: Some(samples::session()), seq: Some(Seq(1)), at, turn_id: None, origin }
+    Event { seq: Some(Seq(1)), at, origin, ..Event::of(samples::session(), body) }
 }
 
 fn said(role: Role, text: &str) -> EventBody {

@@ -1,4 +1,4 @@
-//! Which sessions are in memory: loading, unloading, creating, deleting, lists, the daemon's feed.
+//! Which sessions are in memory: loading, unloading, creating, deleting, lists.
 
 use std::time::Duration;
 
@@ -364,31 +364,4 @@ async fn after_the_end_every_message_is_refused_at_once() {
     let home = home.restart().await;
     assert_eq!(home.wait(id, kept.turn_id).await.outcome, Outcome::Finished);
     assert_eq!(home.requests().await.len(), 1);
-}
-
-#[tokio::test]
-async fn the_daemons_feed_tells_what_any_session_does_and_the_whole_after_too_much() {
-    let write = json!([{ "name": "write_file", "arguments": { "file_path": "b.txt", "content": "beta\n" } }]);
-    let home = Home::start(calls(write)).await;
-    let feed = home.registry.daemon_feed();
-    let begun = feed.synced().position;
-    let id = home.session(Mode::Default).await;
-    let mut listener = home.listen(id).await;
-    home.prompt(id, "write").await;
-    listener.next("approvalRequested").await;
-    let news = feed.news(begun);
-    let kinds: Vec<_> = news.events.iter().map(|event| event.kind).collect();
-    assert_eq!(kinds, ["stateChanged", "stateChanged", "stateChanged", "approvalRequested"]);
-    assert!(feed.news(news.position).events.is_empty());
-
-    let deny = home.answer(id, ChoiceId::Deny).await;
-    home.respond(deny).await.unwrap();
-    listener.next("turnFinished").await;
-    for _ in 0..1100 {
-        feed.shutting_down();
-    }
-    let whole = feed.news(news.position);
-    assert_eq!(whole.events.len(), 1);
-    assert_eq!(whole.events[0].kind, "synced");
-    assert!(feed.news(whole.position).events.is_empty());
 }

@@ -3,6 +3,7 @@
 mod checkpoints;
 mod damage;
 mod durability;
+mod feed;
 mod forks;
 mod history;
 mod index;
@@ -148,6 +149,7 @@ impl Home {
         let probe = Arc::new(Probe::default());
         let clock = Clock::fixed(1_700_000_000_000);
         let registry = registry(&paths, &journals, &clock, &probe, &model);
+        registry.keep_feed();
         registry.resume_active().await;
         registry.sweep().await;
         registry.keep_index();
@@ -176,6 +178,7 @@ impl Home {
         meanwhile(&self);
         self.journals = self.faults.service();
         self.registry = registry(&self.paths, &self.journals, &self.clock, &self.probe, &self.model);
+        self.registry.keep_feed();
         self.registry.resume_active().await;
         self.registry.sweep().await;
         self.registry.keep_index();

@@ -9,14 +9,14 @@ use super::*;
 use crate::registry::tests::{Home, calls, says};
 use crate::rpc::handlers::{self, Daemon};
 
-struct Socket {
-    home: Home,
+pub(super) struct Socket {
+    pub(super) home: Home,
     path: PathBuf,
     stop: CancellationToken,
     _folder: tempfile::TempDir,
 }
 
-async fn socket(script: Value) -> Socket {
+pub(super) async fn socket(script: Value) -> Socket {
     socket_with(script, Limits::default()).await
 }
 
@@ -60,26 +60,26 @@ impl Drop for Socket {
 }
 
 impl Socket {
-    async fn subscribe(&self, params: Value) -> Lines {
+    pub(super) async fn subscribe(&self, params: Value) -> Lines {
         let mut lines = self.lines().await;
         let id = lines.ask("events/subscribe", params).await;
         assert!(id.is_string(), "{id}");
         lines
     }
 
-    async fn lines(&self) -> Lines {
+    pub(super) async fn lines(&self) -> Lines {
         let (read, write) = UnixStream::connect(&self.path).await.unwrap().into_split();
         Lines { read: BufReader::new(read), write }
     }
 }
 
 impl Lines {
-    async fn event(&mut self) -> Value {
+    pub(super) async fn event(&mut self) -> Value {
         self.next().await["params"]["result"].clone()
     }
 
     /// All events up to and with the first of this type.
-    async fn events_to(&mut self, kind: &str) -> Vec<Value> {
+    pub(super) async fn events_to(&mut self, kind: &str) -> Vec<Value> {
         let mut events = Vec::new();
         loop {
             let event = self.event().await;
@@ -98,7 +98,7 @@ fn numbers(events: &[Value]) -> Vec<u64> {
     journaled.filter_map(|event| event["seq"].as_u64()).collect()
 }
 
-fn rise(numbers: &[u64]) -> bool {
+pub(super) fn rise(numbers: &[u64]) -> bool {
     numbers.windows(2).all(|pair| pair[0] < pair[1])
 }
 
@@ -243,12 +243,15 @@ async fn a_subscription_says_that_the_session_was_deleted_and_ends() {
 }
 
 #[tokio::test]
-async fn unknown_types_and_what_is_not_built_are_refused_by_name() {
+async fn unknown_types_and_numbers_of_the_wrong_kind_are_refused_by_name() {
     let socket = socket(says("Hello.")).await;
     let id = socket.home.session(Mode::Default).await;
     for (params, code, field) in [
         (json!({ "sessionId": id, "types": ["tokens"] }), ErrorCode::InvalidInput, "types"),
         (json!({ "sessionId": id, "tree": true }), ErrorCode::Unsupported, "tree"),
+        (json!({ "sessionId": id, "after": { (id.to_string()): 1 } }), ErrorCode::InvalidInput, "after"),
+        (json!({ "sessionId": id, "afterFeedSeq": 1 }), ErrorCode::InvalidInput, "afterFeedSeq"),
+        (json!({ "afterSeq": 1 }), ErrorCode::InvalidInput, "afterSeq"),
     ] {
         let mut lines = socket.lines().await;
         lines.call(1, "events/subscribe", params).await;

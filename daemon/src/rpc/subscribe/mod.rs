@@ -1,6 +1,8 @@
 //! Subscriptions: a position in a session's feed, sent as fast as the connection takes it. A slow client costs two
 //! numbers; nothing is dropped for it and nobody waits for it.
 
+mod feed;
+
 use std::sync::Arc;
 
 use agentd_protocol::event::{EventBody, SubscribeParams};
@@ -10,35 +12,32 @@ use jsonrpsee::core::server::RpcModule;
 use jsonrpsee::types::ErrorObjectOwned;
 use jsonrpsee::{PendingSubscriptionSink, SubscriptionSink};
 use serde_json::value::RawValue;
-use tokio::sync::watch;
 
 use super::error_with;
 use super::handlers::{Daemon, wire};
-use crate::registry::DaemonFeed;
-use crate::session::SessionError;
 use crate::session::command::Snapshot;
-use crate::session::feed::{Feed, Position, WireEvent};
+use crate::session::feed::{Feed, WireEvent};
 use crate::session::history::{Past, Wanted, forward};
+use crate::session::{SessionError, deleted_event};
 
 pub(super) fn register(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
     super::subscription(m, |params, pending, daemon, _| subscribe(daemon, params, pending))
 }
 
 async fn subscribe(daemon: Arc<Daemon>, params: SubscribeParams, pending: PendingSubscriptionSink) {
-    if params.tree {
-        pending.reject(wire(SessionError::Unsupported { field: "tree" })).await;
-        return;
-    }
     if let Err(error) = known_types(params.types.as_deref()) {
         pending.reject(error).await;
         return;
     }
-    let Some(session) = params.session_id else {
-        if let Ok(sink) = pending.accept().await {
-            let _ = follow_daemon(&daemon.registry.daemon_feed(), &sink, params.types.as_deref()).await;
-        }
+    if let Err(error) = right_numbers(&params) {
+        pending.reject(error).await;
         return;
-    };
+    }
+    let Some(session) = params.session_id else { return feed::follow_daemon(&daemon, params, pending).await };
+    if params.tree {
+        pending.reject(wire(SessionError::Unsupported { field: "tree" })).await;
+        return;
+    }
     let snapshot = match snapshot(&daemon, session, params.after_seq).await {
         Ok(snapshot) => snapshot,
         Err(error) => {
@@ -47,13 +46,17 @@ async fn subscribe(daemon: Arc<Daemon>, params: SubscribeParams, pending: Pendin
         }
     };
     let Ok(sink) = pending.accept().await else { return };
-    let watch = snapshot.feed.watch();
-    let mut position = snapshot.here.clone();
-    position.deltas = params.deltas;
-    let subscription =
-        Subscription { session, sink, types: params.types, daemon, feed: Arc::clone(&snapshot.feed) };
+    let subscription = Subscription {
+        session,
+        sink: &sink,
+        types: params.types.as_deref(),
+        daemon: &daemon,
+        feed: Arc::clone(&snapshot.feed),
+    };
     // An error means that the client has gone, or that the journal cannot be read; both end it.
-    let _ = subscription.run(*snapshot, params.after_seq, position, watch).await;
+    if subscription.run(*snapshot, params.after_seq, params.deltas).await.is_ok() {
+        let _ = send(&sink, &WireEvent::new(&deleted_event(session))).await;
+    }
 }
 
 /// Whether there are such events. A misspelt type would look like silence.
@@ -71,6 +74,24 @@ pub(super) fn known_types(types: Option<&[String]>) -> Result<(), ErrorObjectOwn
     }
 }
 
+/// Sessions and the feed have numbers of their own.
+fn right_numbers(params: &SubscribeParams) -> Result<(), ErrorObjectOwned> {
+    let wrong = match params.session_id {
+        Some(_) if params.after_feed_seq.is_some() => Some("afterFeedSeq"),
+        None if params.after_seq.is_some() => Some("afterSeq"),
+        None if params.tree => Some("tree"),
+        _ => (!params.tree && !params.after.is_empty()).then_some("after"),
+    };
+    match wrong {
+        None => Ok(()),
+        Some(field) => {
+            let message =
+                "afterSeq and tree go with a sessionId, after with tree, and afterFeedSeq with none of them";
+            Err(error_with(ErrorCode::InvalidInput, message, "field", field))
+        }
+    }
+}
+
 async fn snapshot(
     daemon: &Daemon,
     session: SessionId,
@@ -83,40 +104,34 @@ async fn snapshot(
     }
 }
 
-struct Subscription {
+/// One session, followed by one subscription.
+struct Subscription<'a> {
     session: SessionId,
-    sink: SubscriptionSink,
-    types: Option<Vec<String>>,
-    daemon: Arc<Daemon>,
+    sink: &'a SubscriptionSink,
+    types: Option<&'a [String]>,
+    daemon: &'a Daemon,
     feed: Arc<Feed>,
 }
 
 /// The subscription ends.
 struct Over;
 
-impl Subscription {
-    async fn run(
-        &self,
-        snapshot: Snapshot,
-        after: Option<Seq>,
-        mut position: Position,
-        mut watch: watch::Receiver<u64>,
-    ) -> Result<(), Over> {
+impl Subscription<'_> {
+    /// Sends what comes after `after`, the state, and what happens then, until the session is deleted. That is for the
+    /// caller to tell.
+    async fn run(&self, snapshot: Snapshot, after: Option<Seq>, deltas: bool) -> Result<(), Over> {
+        let mut watch = snapshot.feed.watch();
+        let mut position = snapshot.here.clone();
+        position.deltas = deltas;
         if let Some(after) = after {
             self.history(&snapshot, after).await?;
         }
         let turn_id = snapshot.state.turn_id;
-        let synced = Event {
-            body: EventBody::Synced { state: Some(Box::new(snapshot.state)), sessions: None },
-            session_id: Some(self.session),
-            seq: Some(snapshot.head),
-            at: None,
-            turn_id,
-            origin: None,
-        };
+        let synced = Event::of(self.session, EventBody::synced(snapshot.state));
+        let synced = Event { seq: Some(snapshot.head), turn_id, ..synced };
         // What else is in the snapshot keeps the journal's file open, which only a live session should.
         drop((snapshot.reader, snapshot.blobs));
-        send(&self.sink, &WireEvent::new(&synced)).await?;
+        send(self.sink, &WireEvent::new(&synced)).await?;
         loop {
             watch.borrow_and_update();
             let news = self.feed.news(&mut position);
@@ -137,7 +152,7 @@ impl Subscription {
             self.send_wanted(&news.deltas).await?;
             self.send_wanted(&news.status).await?;
             if news.gone {
-                return send(&self.sink, &WireEvent::new(&crate::session::deleted_event(self.session))).await;
+                return Ok(());
             }
             tokio::select! {
                 changed = watch.changed() => changed.map_err(|_| Over)?,
@@ -151,7 +166,8 @@ impl Subscription {
         let (reader, blobs) = (snapshot.reader.clone(), snapshot.blobs.clone());
         let past = Past { session: self.session, reader, blobs };
         let before = Seq(snapshot.head.0 + 1);
-        let mut wanted = Wanted { after, before, types: self.types.clone(), limit: usize::MAX };
+        let mut wanted =
+            Wanted { after, before, types: self.types.map(<[String]>::to_vec), limit: usize::MAX };
         loop {
             let page = forward(&past, &wanted).await.map_err(|error| {
                 tracing::warn!(session = %self.session, %error, "a subscription ends: its journal cannot be read");
@@ -168,35 +184,10 @@ impl Subscription {
     async fn send_wanted(&self, events: &[WireEvent]) -> Result<(), Over> {
         for event in events {
             if self.types.as_ref().is_none_or(|types| types.iter().any(|wanted| wanted == event.kind)) {
-                send(&self.sink, event).await?;
+                send(self.sink, event).await?;
             }
         }
         Ok(())
-    }
-}
-
-async fn follow_daemon(
-    feed: &DaemonFeed,
-    sink: &SubscriptionSink,
-    types: Option<&[String]>,
-) -> Result<(), Over> {
-    let mut watch = feed.watch();
-    let mut news = feed.synced();
-    loop {
-        for event in &news.events {
-            // `synced` tells that something was passed over, so it is never filtered.
-            if event.kind == "synced"
-                || types.is_none_or(|types| types.iter().any(|wanted| wanted == event.kind))
-            {
-                send(sink, event).await?;
-            }
-        }
-        tokio::select! {
-            changed = watch.changed() => changed.map_err(|_| Over)?,
-            () = sink.closed() => return Err(Over),
-        }
-        watch.borrow_and_update();
-        news = feed.news(news.position);
     }
 }
 
