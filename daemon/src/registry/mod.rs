@@ -8,6 +8,7 @@ mod index;
 mod list;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tree;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,7 @@ use crate::paths::markers::Markers;
 use crate::session::command::{Caller, Command, Reply, Snapshot};
 use crate::session::deps::Deps;
 use crate::session::project::view;
+use crate::session::record::Parent;
 use crate::session::{Forking, SessionError, Watcher, blocking, create, fork, models::Models};
 use crate::store::{Store, Update};
 
@@ -50,6 +52,7 @@ pub struct Registry {
     rows: Mutex<HashMap<SessionId, (Row, Vec<Approval>)>>,
     feed: Arc<DaemonFeed>,
     keeping_feed: Keeping,
+    kin: tree::Kin,
     looked: history::Looked,
     store: Store,
     /// Cancelled once somebody has a use for the index: a daemon that nobody asks for anything does not open it.
@@ -89,6 +92,7 @@ impl Registry {
             rows: Mutex::default(),
             feed: Arc::new(DaemonFeed::new(log, first)),
             keeping_feed: Keeping::default(),
+            kin: tree::Kin::default(),
             looked: history::Looked::default(),
             tracker: TaskTracker::new(),
             stopping: AtomicBool::new(false),
@@ -181,7 +185,7 @@ impl Registry {
         caller: &Caller,
     ) -> Result<NewResult, SessionError> {
         for _ in 0..NEW_TRIES {
-            match self.create_once(&params, caller).await {
+            match self.create_once(&params, None, caller).await {
                 // It was there and is just being deleted: its id is free in a moment.
                 Err(SessionError::NotFound(_)) => tokio::task::yield_now().await,
                 other => return other,
@@ -193,6 +197,7 @@ impl Registry {
     async fn create_once(
         self: &Arc<Self>,
         params: &NewParams,
+        parent: Option<Parent>,
         caller: &Caller,
     ) -> Result<NewResult, SessionError> {
         if self.stopping.load(Ordering::Relaxed) {
@@ -202,10 +207,10 @@ impl Registry {
         let answer = |state: State| NewResult { session_id: id, handle: state.handle.clone(), state };
         let digest = create::params_digest(params);
         let Some(reservation) = self.reserve(id) else { return Ok(answer(*self.same_as(id, digest).await?)) };
-        match create::create(&self.deps, id, params, caller).await {
+        match create::create(&self.deps, id, params, parent, caller).await {
             Ok((state, journal)) => {
                 let result = answer(view(&state, None));
-                self.feed.created(&result.state);
+                self.made(&result.state);
                 reservation.fill(state, journal);
                 Ok(result)
             }
@@ -255,10 +260,16 @@ impl Registry {
         }
         let state = self.same_as(id, Forking::params_digest(params)).await?;
         if made {
-            self.feed.created(&state);
+            self.made(&state);
         }
         let at_seq = state.forked_from.as_ref().map_or(state.seq, |from| from.seq);
         Ok(ForkResult { session_id: id, handle: state.handle.clone(), at_seq, state: *state })
+    }
+
+    /// Tells of a new session.
+    fn made(&self, state: &State) {
+        self.feed.created(state);
+        self.kin.seen(state.session_id, state.parent);
     }
 
     async fn is_on_disk(&self, id: SessionId) -> bool {
@@ -430,6 +441,7 @@ impl Registry {
 impl Watcher for Registry {
     fn changed(&self, row: Row, approvals: Vec<Approval>) {
         self.feed.changed(&row, &approvals);
+        self.kin.seen(row.session_id, row.parent);
         self.rows().insert(row.session_id, (row, approvals));
     }
 
@@ -446,6 +458,7 @@ impl Watcher for Registry {
         self.store.deleted(id);
         self.unloaded(id);
         self.looked.forget(id);
+        self.kin.forget(id);
         self.feed.deleted(id, self.deps.clock.now());
     }
 }

@@ -124,8 +124,7 @@ fn sessions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
     })?;
     method::<method::SessionInterrupt, _, _, _>(m, |params, daemon, connection| {
         let caller = caller(&daemon, &connection);
-        let turn = params.turn_id;
-        ask(&daemon, params.session_id, move |reply| Command::Interrupt { turn, caller, reply })
+        async move { daemon.registry.interrupt(params.session_id, params.turn_id, caller).await.map_err(wire) }
     })?;
     method::<method::SessionSetMode, _, _, _>(m, |params, daemon, connection| {
         let caller = caller(&daemon, &connection);
@@ -171,9 +170,9 @@ fn sessions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
         let params = Box::new(params);
         daemon.registry.ask(id, |reply| Command::Revert { params, reply }).await.map_err(wire)
     })?;
-    method::<method::SessionDelete, _, _, _>(m, |params, daemon, _| {
-        let answer = ask(&daemon, params.session_id, |reply| Command::Delete { reply });
-        async move { answer.await.map(|()| Empty {}) }
+    method::<method::SessionDelete, _, _, _>(m, |params, daemon, _| async move {
+        daemon.registry.delete(params.session_id).await.map_err(wire)?;
+        Ok(Empty {})
     })?;
     method::<method::SessionHistory, _, _, _>(m, |params, daemon, _| async move {
         subscribe::known_types(params.types.as_deref())?;

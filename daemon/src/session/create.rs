@@ -12,7 +12,7 @@ use super::command::Caller;
 use super::commit::storage;
 use super::deps::Deps;
 use super::error::SessionError;
-use super::record::{Body, ContextAdded, Created, FORMAT, INLINE_LIMIT, PlanEntered, Record, Source};
+use super::record::{Body, ContextAdded, Created, FORMAT, INLINE_LIMIT, Parent, PlanEntered, Record, Source};
 use super::state::SessionState;
 use crate::context;
 use crate::ids::{Digest, Seq, SessionId, digest_of, words};
@@ -55,7 +55,7 @@ impl From<SessionError> for CreateError {
     }
 }
 
-/// Makes a session on disk and returns it ready to run.
+/// Makes a session on disk and returns it ready to run. `parent`: the call of another session that it works for.
 ///
 /// # Errors
 /// The parameters, the disk, or an id that exists.
@@ -63,6 +63,7 @@ pub async fn create(
     deps: &Arc<Deps>,
     id: SessionId,
     params: &NewParams,
+    parent: Option<Parent>,
     caller: &Caller,
 ) -> Result<(SessionState, Journal), CreateError> {
     check_supported(params)?;
@@ -96,7 +97,7 @@ pub async fn create(
     let folder_name = cwd.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let handle = words::handle_from(title.as_deref().unwrap_or(&folder_name), &mut words::random_noun);
 
-    let asked = Asked { handle, title, cwd, mode: wanted, model: choice, env, params, caller };
+    let asked = Asked { handle, title, cwd, mode: wanted, model: choice, env, params, parent, caller };
     let dir = deps.paths.session_dir(id);
     let specs = serde_json::to_vec(&deps.tools.specs())
         .map_err(|error| storage(format!("the tool list cannot be written down: {error}")))?;
@@ -132,6 +133,7 @@ struct Asked<'a> {
     model: agentd_protocol::session::ModelInfo,
     env: std::collections::BTreeMap<String, String>,
     params: &'a NewParams,
+    parent: Option<Parent>,
     caller: &'a Caller,
 }
 
@@ -159,7 +161,7 @@ async fn begin(
     journal: &mut Journal,
     [system_prompt, tools]: [Digest; 2],
 ) -> Result<SessionState, SessionError> {
-    let Asked { handle, title, cwd, mode, model, env, params, caller } = asked;
+    let Asked { handle, title, cwd, mode, model, env, params, parent, caller } = asked;
     let paths = Arc::clone(&deps.paths);
     blocking(move || paths.write_session_env(id, &env)).await.map_err(unstored)?;
 
@@ -181,7 +183,7 @@ async fn begin(
         cwd,
         mode,
         model,
-        parent: None,
+        parent,
         origin: caller.origin(),
         by: caller.by.clone(),
         system_prompt,

@@ -365,6 +365,14 @@ impl Store {
         self.read(|reader| reader.rows(order, text, &mut visit))
     }
 
+    /// Every session that has a parent, with it.
+    ///
+    /// # Errors
+    /// As [`Store::rows`].
+    pub fn children(&self) -> Result<Vec<(SessionId, SessionId)>, StoreError> {
+        self.read(|reader| reader.children())
+    }
+
     /// How far each session's journal is known, and its row.
     ///
     /// # Errors

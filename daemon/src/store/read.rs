@@ -109,6 +109,14 @@ impl Reader {
         Ok(())
     }
 
+    pub(super) fn children(&self) -> Sql<Vec<(SessionId, SessionId)>> {
+        let mut statement =
+            self.database.connection.prepare("SELECT id, parent FROM sessions WHERE parent IS NOT NULL")?;
+        let id = |bytes: [u8; 16]| SessionId::from_uuid(Uuid::from_bytes(bytes));
+        let pairs = statement.query_map([], |found| Ok((id(found.get(0)?), id(found.get(1)?))))?;
+        pairs.collect()
+    }
+
     pub(super) fn known(&self, only: Option<SessionId>) -> Sql<HashMap<SessionId, (Row, Reach)>> {
         let only = only.map(|id| *id.as_uuid().as_bytes());
         let mut statement = self.database.connection.prepare(&format!(

@@ -11,6 +11,7 @@ mod live;
 mod plan_file;
 mod plans;
 mod rewinds;
+mod trees;
 mod turns;
 
 use std::path::PathBuf;
@@ -43,6 +44,7 @@ use crate::session::command::{Caller, Command};
 use crate::session::deps::{Deps, Policy, Toolbox};
 use crate::session::feed::{Feed, Position};
 use crate::session::models::Models;
+use crate::session::record::Parent;
 use crate::tool::{self, Output, Prepared, Scene, Tool, ToolError, Work};
 use crate::workspace::snapshot::Snapshots;
 
@@ -197,6 +199,14 @@ impl Home {
 
     pub(crate) async fn session(&self, mode: Mode) -> SessionId {
         self.registry.create(self.params(mode), &person()).await.unwrap().session_id
+    }
+
+    /// A session that works for another one.
+    pub(crate) async fn child(&self, parent: SessionId) -> SessionId {
+        let call_id = agentd_protocol::CallId::new(parent, "00112233deadbeef".into());
+        let parent = Some(Parent { session_id: parent, call_id });
+        let params = self.params(Mode::Default);
+        self.registry.create_once(&params, parent, &person()).await.unwrap().session_id
     }
 
     pub(crate) async fn prompt(&self, id: SessionId, text: &str) -> PromptResult {

@@ -2,6 +2,7 @@
 //! numbers; nothing is dropped for it and nobody waits for it.
 
 mod feed;
+mod tree;
 
 use std::sync::Arc;
 
@@ -35,8 +36,7 @@ async fn subscribe(daemon: Arc<Daemon>, params: SubscribeParams, pending: Pendin
     }
     let Some(session) = params.session_id else { return feed::follow_daemon(&daemon, params, pending).await };
     if params.tree {
-        pending.reject(wire(SessionError::Unsupported { field: "tree" })).await;
-        return;
+        return tree::follow(&daemon, session, params, pending).await;
     }
     let snapshot = match snapshot(&daemon, session, params.after_seq).await {
         Ok(snapshot) => snapshot,

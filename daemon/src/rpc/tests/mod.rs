@@ -20,6 +20,7 @@ mod calls;
 mod ends;
 mod framings;
 mod sessions;
+mod trees;
 
 /// What the toy methods share with a test.
 #[derive(Default)]

@@ -248,7 +248,7 @@ async fn unknown_types_and_numbers_of_the_wrong_kind_are_refused_by_name() {
     let id = socket.home.session(Mode::Default).await;
     for (params, code, field) in [
         (json!({ "sessionId": id, "types": ["tokens"] }), ErrorCode::InvalidInput, "types"),
-        (json!({ "sessionId": id, "tree": true }), ErrorCode::Unsupported, "tree"),
+        (json!({ "tree": true }), ErrorCode::InvalidInput, "tree"),
         (json!({ "sessionId": id, "after": { (id.to_string()): 1 } }), ErrorCode::InvalidInput, "after"),
         (json!({ "sessionId": id, "afterFeedSeq": 1 }), ErrorCode::InvalidInput, "afterFeedSeq"),
         (json!({ "afterSeq": 1 }), ErrorCode::InvalidInput, "afterSeq"),
