@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use agentd_protocol::approval::{Approval, WaitingApproval};
 use agentd_protocol::session::{Activity, ForkParams, ForkResult, NewParams, NewResult, Row, State};
-use agentd_protocol::Event;
+use agentd_protocol::{Event, Timestamp};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
 use futures_util::StreamExt as _;
@@ -290,7 +290,7 @@ impl Registry {
         self.ask(id, |reply| Command::Snapshot { reply }).await
     }
 
-    /// Every approval that waits, oldest first. Right after a start it waits until the sessions that were not idle are in
+    /// Every approval that waits, oldest first; those of one session as they came, whatever the clock did. Right after a start it waits until the sessions that were not idle are in
     /// memory: whoever asks what waits for a person must not hear "nothing" while they are being read.
     pub async fn waiting(&self, only: Option<SessionId>) -> Vec<WaitingApproval> {
         self.resumed.cancelled().await;
@@ -308,11 +308,13 @@ impl Registry {
                 })
             })
             .collect();
+        let since: HashMap<SessionId, Timestamp> = rows
+            .values()
+            .filter_map(|(row, approvals)| Some((row.session_id, approvals.first()?.requested_at)))
+            .collect();
         drop(rows);
-        waiting.sort_by(|a, b| {
-            (a.approval.requested_at, &a.approval.approval_id)
-                .cmp(&(b.approval.requested_at, &b.approval.approval_id))
-        });
+        // Stable, and by one time for each session: its own approvals keep their order.
+        waiting.sort_by_key(|waiting| (since[&waiting.session_id], waiting.session_id));
         waiting
     }
 

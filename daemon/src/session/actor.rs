@@ -26,7 +26,7 @@ use super::flight::{Berth, Landed};
 use super::project::{row, view};
 use super::record::When;
 use super::state::SessionState;
-use super::step::{Step, next_step};
+use super::step::{Step, next_step, pause};
 use crate::journal::{Journal, JournalReader};
 use crate::paths::markers::Markers;
 use crate::store::Update;
@@ -297,10 +297,7 @@ impl Session {
 
     /// A pause is measured by the wall clock once, so that a restart keeps it, and then by a clock that does not jump.
     fn pause_is_over(&mut self, at: agentd_protocol::Timestamp) -> bool {
-        let until = *self.wait_until.get_or_insert_with(|| {
-            let wait = at.unix_ms().saturating_sub(self.deps.clock.now().unix_ms()).max(0);
-            Instant::now() + Duration::from_millis(wait.unsigned_abs())
-        });
+        let until = *self.wait_until.get_or_insert_with(|| Instant::now() + pause(at, self.deps.clock.now()));
         until <= Instant::now()
     }
 

@@ -1,12 +1,15 @@
 //! The next step of a session is a function of its state. The program counter is in the journal, not on a stack: after
 //! a crash the same state gives the same step.
 
+use std::time::Duration;
+
 use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::Outcome;
 
 use super::record::{ReplyEnd, Source};
 use super::state::{Call, CallState, ContextKind, MAX_LENGTH_CUTS, Phase, SessionState, Turn};
 use crate::ids::{CallId, TurnId};
+use crate::model::MAX_WAIT;
 use crate::model::message::Stop;
 
 /// What the engine does next. Closed: later kinds of work (hooks, compaction) become variants here.
@@ -171,4 +174,12 @@ pub fn kept_by_clear(state: &SessionState) -> Vec<crate::ids::Seq> {
         .filter(|item| item.kind == ContextKind::Said(Source::Environment))
         .map(|item| item.seq)
         .collect()
+}
+
+/// How long to wait from `now` on for a pause that ends at `until`. No pause is longer than [`MAX_WAIT`]: if it seems so,
+/// the clock was set back since the end was written down.
+#[must_use]
+pub fn pause(until: Timestamp, now: Timestamp) -> Duration {
+    let left = until.unix_ms().saturating_sub(now.unix_ms()).max(0);
+    Duration::from_millis(left.unsigned_abs()).min(MAX_WAIT)
 }

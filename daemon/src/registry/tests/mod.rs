@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod damage;
+mod clocks;
 mod durability;
 mod feed;
 mod forks;

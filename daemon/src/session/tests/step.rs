@@ -160,3 +160,20 @@ fn an_interrupt_ends_every_phase_and_waits_only_for_what_runs() {
     running.push(cast.result(0, ToolStatus::Interrupted));
     assert_eq!(after(running, &cast), finish(Outcome::Interrupted));
 }
+
+#[test]
+fn a_pause_ends_when_it_was_to_end_and_outlasts_no_clock_that_was_set_back() {
+    use crate::model::MAX_WAIT;
+    use crate::session::step::pause;
+    let at = agentd_protocol::Timestamp::from_unix_ms;
+    let (now, hour, year) = (1_700_000_000_000, 3_600_000, 366 * 24 * 3_600_000);
+    for (clock, left) in [
+        (now - 2_000, std::time::Duration::from_secs(2)),
+        (now, std::time::Duration::ZERO),
+        (now + year, std::time::Duration::ZERO),
+        (now - hour, MAX_WAIT),
+        (i64::MIN, MAX_WAIT),
+    ] {
+        assert_eq!(pause(at(now), at(clock)), left, "{clock}");
+    }
+}
