@@ -1,8 +1,8 @@
 //! Whole sessions in one process: a real journal on a disk that can fail, a scripted model, no socket.
 
 mod checkpoints;
-mod damage;
 mod clocks;
+mod damage;
 mod durability;
 mod feed;
 mod forks;
