@@ -8,10 +8,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::storage::{DiskFile, Facts, Layer, Storage};
+use super::storage::{DiskFile, Facts, Layer, Reached, Storage};
 
 /// When the process kills itself: `before:3`, `half:3`, `written:3`, `synced:3`. Counted over all journals of the process,
-/// from 1; `synced` counts syncs, the others writes.
+/// from 1; `synced` counts syncs, the first three writes. `packed:1`, `named:1`, `staged:1` and `inPlace:1` count how often a
+/// session that moves has come so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DieAt {
     place: DyingPlace,
@@ -28,10 +29,14 @@ enum DyingPlace {
     Written,
     /// It is on the disk, and nobody has been told.
     Synced,
+    Moving(Reached),
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no such moment; say before:N, half:N, written:N or synced:N, counted from 1")]
+#[error(
+    "`{0}` is no such moment; say before:N, half:N, written:N, synced:N, packed:N, named:N, staged:N or inPlace:N, counted \
+     from 1"
+)]
 pub struct NoMoment(String);
 
 impl FromStr for DieAt {
@@ -45,6 +50,10 @@ impl FromStr for DieAt {
             "half" => DyingPlace::Half,
             "written" => DyingPlace::Written,
             "synced" => DyingPlace::Synced,
+            "packed" => DyingPlace::Moving(Reached::Packed),
+            "named" => DyingPlace::Moving(Reached::Named),
+            "staged" => DyingPlace::Moving(Reached::Staged),
+            "inPlace" => DyingPlace::Moving(Reached::InPlace),
             _ => return Err(wrong()),
         };
         let nth = nth.parse().ok().filter(|nth| *nth > 0).ok_or_else(wrong)?;
@@ -58,17 +67,32 @@ struct Counts {
     at: DieAt,
     writes: AtomicUsize,
     syncs: AtomicUsize,
+    reached: AtomicUsize,
 }
 
 impl Dying {
     pub(super) fn new(at: DieAt) -> Self {
-        Self(Arc::new(Counts { at, writes: AtomicUsize::new(0), syncs: AtomicUsize::new(0) }))
+        Self(Arc::new(Counts {
+            at,
+            writes: AtomicUsize::new(0),
+            syncs: AtomicUsize::new(0),
+            reached: AtomicUsize::new(0),
+        }))
     }
 }
 
 impl Layer for Dying {
     fn wrap(&self, file: Arc<File>, _: &Path) -> Box<dyn Storage> {
         Box::new(DyingFile { disk: DiskFile(file), counts: Arc::clone(&self.0) })
+    }
+
+    fn reached(&self, reached: Reached) {
+        if self.0.at.place != DyingPlace::Moving(reached) {
+            return;
+        }
+        if self.0.reached.fetch_add(1, Ordering::Relaxed) + 1 == self.0.at.nth {
+            die();
+        }
     }
 }
 
@@ -103,7 +127,7 @@ impl Storage for DyingFile {
                 self.disk.write_all_at(bytes, offset)?;
                 die()
             }
-            Some(DyingPlace::Synced) | None => self.disk.write_all_at(bytes, offset),
+            Some(DyingPlace::Synced | DyingPlace::Moving(_)) | None => self.disk.write_all_at(bytes, offset),
         }
     }
     fn sync_data(&self) -> io::Result<()> {

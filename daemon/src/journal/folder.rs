@@ -2,14 +2,11 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agentd_protocol::Timestamp;
 use bytes::Bytes;
-use serde_json::value::RawValue;
 
 use super::blobs::{BlobError, Shared};
 use super::error::Doing as _;
@@ -18,15 +15,13 @@ use super::frame::{self, Decoded};
 use super::index::Index;
 use super::lines::{Lines, Text};
 use super::scan::scan;
+use super::staging::STAGED;
 use super::storage::{Layer, Storage};
 use super::{Commit, Damage, FILE_NAME, JournalError, MAX_LINE, Mark, TornTail};
-use crate::ids::{Digest, Seq, digest_of};
+use crate::ids::{Digest, digest_of};
 
 /// Prefix of a folder that is being removed. No session's id begins with a dot.
 const REMOVED: &str = ".removed-";
-
-/// Prefix of a folder that is being made from another session.
-const STAGED: &str = ".staged-";
 
 /// The folder of a session's blobs, inside its own.
 pub(super) const BLOBS: &str = "blobs";
@@ -54,7 +49,7 @@ pub(super) fn sync_dir(dir: &Path) -> Result<(), JournalError> {
 }
 
 /// Makes a folder that only its owner can enter, whatever the umask. Its name is durable once the parent is synced.
-fn new_dir(dir: &Path) -> io::Result<()> {
+pub(super) fn new_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(dir)?;
     fs::set_permissions(dir, Permissions::from_mode(0o700))
 }
@@ -424,70 +419,22 @@ pub(super) fn remove_tree(dir: &Path) -> Result<(), JournalError> {
     }
 }
 
-/// A session's folder with the beginning of another one's journal and its blobs, in a place of its own beside `dir` until
-/// it is finished. `first` takes the place of the source's first commit, `rest` are the bytes that follow it.
-pub(super) fn stage(
-    source: &Path,
-    dir: &Path,
-    first: (Timestamp, &[Box<RawValue>]),
-    rest: &Range<u64>,
-) -> Result<PathBuf, JournalError> {
-    use std::io::Write as _;
-    let staged = staged_for(dir)?;
-    // Left by an earlier attempt that was cut short.
-    remove_tree(&staged)?;
-    make_dir(&staged)?;
-    let path = staged.join(FILE_NAME);
-    let mut journal = new_file(&path).doing("make the journal", &path)?;
-    journal.write_all(&frame::encode(Seq(1), first.0, first.1)).doing("write", &path)?;
-    let from = source.join(FILE_NAME);
-    let mut original =
-        OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(&from).doing("open", &from)?;
-    original.seek(SeekFrom::Start(rest.start)).doing("read", &from)?;
-    let wanted = rest.end.saturating_sub(rest.start);
-    let copied = io::copy(&mut original.take(wanted), &mut journal).doing("copy", &from)?;
-    if copied != wanted {
-        return Err(io::Error::from(io::ErrorKind::UnexpectedEof)).doing("copy", &from);
-    }
-    journal.sync_all().doing("sync", &path)?;
-
-    let blobs = staged.join(BLOBS);
-    new_dir(&blobs).doing("make the folder", &blobs)?;
-    let from = source.join(BLOBS);
-    let entries = match fs::read_dir(&from) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        other => Some(other.doing("list", &from)?),
-    };
-    for entry in entries.into_iter().flatten() {
-        let entry = entry.doing("list", &from)?;
-        let (blob, copy) = (entry.path(), blobs.join(entry.file_name()));
-        // A blob never changes, so both sessions may have the same file.
-        if fs::hard_link(&blob, &copy).is_err() {
-            fs::copy(&blob, &copy).doing("copy", &blob)?;
+/// Bytes that a session takes on the disk. A file that sessions share counts for each with its part.
+pub(super) fn weigh(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let (mut bytes, mut folders) = (0, vec![dir.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        // What goes away meanwhile weighs nothing.
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let Ok(found) = entry.metadata() else { continue };
+            if found.is_dir() {
+                folders.push(entry.path());
+            } else {
+                bytes += found.len() / found.nlink().max(1);
+            }
         }
     }
-    sync_dir(&blobs)?;
-    sync_dir(&staged)?;
-    Ok(staged)
-}
-
-fn staged_for(dir: &Path) -> Result<PathBuf, JournalError> {
-    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
-        return Err(JournalError::Missing { dir: dir.to_owned() });
-    };
-    let mut staged = std::ffi::OsString::from(STAGED);
-    staged.push(name);
-    Ok(parent.join(staged))
-}
-
-/// Gives what was staged its place, whole or not at all.
-pub(super) fn unveil(staged: &Path, dir: &Path) -> Result<(), JournalError> {
-    use rustix::fs::{CWD, RenameFlags};
-    match rustix::fs::renameat_with(CWD, staged, CWD, dir, RenameFlags::NOREPLACE) {
-        Err(rustix::io::Errno::EXIST) => return Err(JournalError::Exists { dir: dir.to_owned() }),
-        other => other.map_err(io::Error::from).doing("finish", dir)?,
-    }
-    dir.parent().map_or(Ok(()), sync_dir)
+    bytes
 }
 
 /// Finishes removals that a crash cut short, and removes what was never finished. Touches nothing else.

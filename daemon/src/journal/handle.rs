@@ -149,6 +149,13 @@ impl JournalReader {
         Seq(self.file.index.lock().next.0 - 1)
     }
 
+    /// How far the acknowledged commits reach.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        let index = self.file.index.lock();
+        Reach { bytes: index.len, next: index.next }
+    }
+
     /// The commits that hold records with numbers over `after`, in order: at least one if there is any, then as many as
     /// fit `max_bytes` of file. The first may also hold records up to `after`.
     ///

@@ -6,6 +6,7 @@
 //! nothing more until it is opened anew: see [`file`].
 
 mod blobs;
+pub mod bundle;
 #[cfg(debug_assertions)]
 mod dying;
 mod error;
@@ -19,9 +20,11 @@ mod handle;
 mod index;
 mod lines;
 mod mark;
+mod moves;
 mod pages;
 mod scan;
 mod service;
+mod staging;
 mod storage;
 mod tail;
 #[cfg(test)]
@@ -45,6 +48,7 @@ pub use frame::MAX_LINE;
 pub use handle::{Journal, JournalReader};
 pub use mark::Mark;
 pub use service::JournalService;
+pub use storage::Reached;
 pub use tail::Tail;
 
 /// The name of a journal inside its session's folder.

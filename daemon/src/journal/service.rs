@@ -19,7 +19,8 @@ use super::file::JournalFile;
 use super::folder::{self, Beginning, Ends};
 use super::handle::{Journal, JournalReader};
 use super::index::Index;
-use super::storage::{Disk, Layer};
+use super::staging;
+use super::storage::{Disk, Layer, Reached};
 use super::tail::{self, Tail};
 use super::{AppendError, Appended, Commit, Damage, Durability, JournalError, Mark, Opened, Reach};
 use crate::ids::{Digest, Seq};
@@ -40,7 +41,7 @@ const ROUND: usize = 64;
 
 /// Writes the journals of all sessions. One for a daemon.
 pub struct JournalService {
-    layer: Arc<dyn Layer>,
+    pub(super) layer: Arc<dyn Layer>,
     commits: Vec<mpsc::Sender<Job>>,
     work: mpsc::Sender<Work>,
     /// Taken by the thread for files only, so nobody ever waits for it.
@@ -307,7 +308,7 @@ impl JournalService {
         rest: Range<u64>,
     ) -> Result<PathBuf, JournalError> {
         // Not on the thread for files: it may copy for long, and other sessions' blobs would wait.
-        blocking(move || folder::stage(&source, &dir, (first.0, &first.1), &rest)).await?
+        blocking(move || staging::stage(&source, &dir, (first.0, &first.1), &rest)).await?
     }
 
     /// Gives a staged folder its place.
@@ -315,7 +316,9 @@ impl JournalService {
     /// # Errors
     /// `Exists` if a session is there; else the reason why it could not be moved.
     pub async fn unveil(&self, staged: PathBuf, dir: PathBuf) -> Result<(), JournalError> {
-        self.work(move || folder::unveil(&staged, &dir)).await?
+        let layer = Arc::clone(&self.layer);
+        self.work(move || staging::unveil(&staged, &dir).inspect(|()| layer.reached(Reached::InPlace)))
+            .await?
     }
 
     /// Takes a staged folder away again.

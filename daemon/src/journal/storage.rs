@@ -9,6 +9,22 @@ use std::sync::Arc;
 /// Makes the storage of a file. One for the whole service.
 pub(crate) trait Layer: Send + Sync {
     fn wrap(&self, file: Arc<File>, path: &Path) -> Box<dyn Storage>;
+
+    /// A session that moves has come so far. For tests that end the daemon there.
+    fn reached(&self, _: Reached) {}
+}
+
+/// How far a session that moves has come: what is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// A bundle is whole and has no name yet.
+    Packed,
+    /// It has.
+    Named,
+    /// A bundle is unpacked, and nobody sees it yet.
+    Staged,
+    /// It has become a session.
+    InPlace,
 }
 
 pub(crate) trait Storage: Send + Sync {
