@@ -107,6 +107,19 @@ pub enum EventBody {
         archived: bool,
         by: By,
     },
+    /// It was written into a bundle, and can only be looked at from now on.
+    SessionHandedOver {
+        /// Path of the bundle.
+        bundle: String,
+        by: By,
+    },
+    /// What comes before was in a bundle that was imported.
+    SessionImported {
+        bundle: String,
+        cwd: String,
+        mode: Mode,
+        by: By,
+    },
 
     // turn
     PromptAccepted {
@@ -407,6 +420,8 @@ impl EventBody {
             EventBody::ContextReset { .. } => "contextReset",
             EventBody::SessionForked { .. } => "sessionForked",
             EventBody::SessionArchived { .. } => "sessionArchived",
+            EventBody::SessionHandedOver { .. } => "sessionHandedOver",
+            EventBody::SessionImported { .. } => "sessionImported",
             EventBody::PromptAccepted { .. } => "promptAccepted",
             EventBody::PromptWithdrawn { .. } => "promptWithdrawn",
             EventBody::TurnStarted {} => "turnStarted",
@@ -445,6 +460,8 @@ impl EventBody {
         "contextReset",
         "sessionForked",
         "sessionArchived",
+        "sessionHandedOver",
+        "sessionImported",
         "promptAccepted",
         "promptWithdrawn",
         "turnStarted",

@@ -26,6 +26,7 @@ pub mod search;
 pub mod session;
 pub mod show;
 pub mod time;
+pub mod transfer;
 pub mod turn;
 
 pub use error::{ErrorCode, ErrorData};

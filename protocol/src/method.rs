@@ -5,7 +5,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{approval, blob, changes, daemon, event, history, initialize, key, plan, search, session, turn};
+use crate::{
+    approval, blob, changes, daemon, event, history, initialize, key, plan, search, session, transfer, turn,
+};
 
 /// A method of the protocol.
 pub trait Method {
@@ -73,6 +75,10 @@ methods! {
     SessionFork = "session/fork", session::ForkParams => session::ForkResult;
     /// Takes the conversation back to where it was before a turn.
     SessionRewind = "session/rewind", session::RewindParams => session::RewindResult;
+    /// Writes it into a bundle, for another daemon or another day.
+    SessionExport = "session/export", transfer::ExportParams => transfer::ExportResult;
+    /// Makes a session of a bundle.
+    SessionImport = "session/import", transfer::ImportParams => transfer::ImportResult;
     SessionArchive = "session/archive", session::ArchiveParams => Empty;
     /// What it changed on disk, as a diff.
     SessionChanges = "session/changes", changes::ChangesParams => changes::ChangesResult;

@@ -11,6 +11,7 @@ use crate::ids::{ApprovalId, CallId, MessageId, Seq, SessionId, TurnId};
 use crate::mode::Mode;
 use crate::plan::PlanState;
 use crate::time::Timestamp;
+use crate::transfer::HandedOver;
 use crate::turn::{Outcome, Usage};
 
 /// `session/new`. Errors: `invalidInput` (`cwd`, `model`, `env`), `conflict` (`sessionId` reused with other
@@ -96,7 +97,7 @@ pub enum Health {
     #[default]
     Ok,
     Degraded,
-    /// The journal cannot be written, or holds what this version must not act on.
+    /// The journal cannot be written, or holds what this version must not act on; or the session was handed over.
     ReadOnly,
 }
 
@@ -140,6 +141,9 @@ pub struct State {
     pub archived: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkedFrom>,
+    /// It went into a bundle and can only be looked at here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_over: Option<HandedOver>,
     pub seq: Seq,
     pub plan: Option<PlanState>,
     pub approvals: Vec<Approval>,

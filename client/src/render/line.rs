@@ -303,6 +303,7 @@ pub(crate) mod tests {
             health: Health::Ok,
             archived: false,
             forked_from: None,
+            handed_over: None,
             seq: Seq(2),
             plan: None,
             approvals: vec![],

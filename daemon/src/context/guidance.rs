@@ -135,6 +135,16 @@ pub fn rewound(mode: Mode, files: bool) -> String {
     ))
 }
 
+/// The session was taken to another folder, or another machine.
+#[must_use]
+pub fn moved(cwd: &Path) -> String {
+    note(&format!(
+        "This session goes on in another place: the working directory is {} now. Files may be other than they were: read them \
+         again before you rely on them.",
+        cwd.display()
+    ))
+}
+
 /// The session's mode is not enabled any more since the daemon was started anew.
 #[must_use]
 pub fn mode_unavailable(mode: Mode) -> String {

@@ -17,7 +17,7 @@ pub use call::{
 };
 pub use guidance::{
     Approved, PlanCommands, PlanGuidance, Remarks, already_planning, fresh_start, mode_changed,
-    mode_unavailable, no_plan_to_leave, plan_approved, plan_guidance, plan_is_empty, plan_left,
+    mode_unavailable, moved, no_plan_to_leave, plan_approved, plan_guidance, plan_is_empty, plan_left,
     plan_rejected, rewound,
 };
 pub use note::{mark_untrusted, note};

@@ -28,10 +28,22 @@ impl Paths {
     /// # Errors
     /// It could not be written.
     pub fn write_session_env(&self, id: SessionId, env: &BTreeMap<String, String>) -> Result<(), PathsError> {
+        self.write_env_in(&self.session_dir(id), env)
+    }
+
+    /// As [`Paths::write_session_env`], into a session's folder that is being made.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn write_env_in(
+        &self,
+        dir: &std::path::Path,
+        env: &BTreeMap<String, String>,
+    ) -> Result<(), PathsError> {
         if env.is_empty() {
             return Ok(());
         }
-        let path = self.session_dir(id).join("env");
+        let path = dir.join("env");
         // Text to text cannot fail to be written as JSON.
         let content = serde_json::to_vec(env).unwrap_or_default();
         replace_file(&path, &content).map_err(io_error("write", &path))

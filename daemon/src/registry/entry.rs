@@ -160,6 +160,11 @@ pub(super) async fn host(
         };
         match ended {
             Some(Ended::Idle) => panics = Panics::default(),
+            Some(Ended::Replaced) => {
+                registry.replaced(entry.id);
+                entry.feed.rest();
+                continue;
+            }
             Some(Ended::Left) => return retire(&registry, &entry, commands, shutting_down),
             Some(Ended::Deleted) => {
                 return retire(&registry, &entry, commands, || SessionError::NotFound("session"));

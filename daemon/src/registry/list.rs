@@ -183,6 +183,7 @@ fn cold_row(first: &Commit, last: Option<&Commit>) -> Option<Row> {
                 Record::TitleChanged(changed) => row.title = Some(changed.title),
                 Record::SessionArchived(archived) => row.archived = archived.archived,
                 Record::SessionForked(forked) => row.mode = Some(forked.mode),
+                Record::SessionImported(imported) => row.mode = Some(imported.mode),
                 Record::Created(created) => row.mode = Some(created.mode),
                 _ => {}
             },

@@ -6,6 +6,7 @@ mod feed;
 mod history;
 mod index;
 mod list;
+mod moving;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tree;
@@ -21,7 +22,7 @@ use agentd_protocol::{Event, Timestamp};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
 use futures_util::StreamExt as _;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -63,6 +64,8 @@ pub struct Registry {
     resumed: CancellationToken,
     /// Cancelled once the leftovers of an earlier process are removed.
     swept: CancellationToken,
+    /// One session comes or goes as a bundle at a time.
+    moving: Semaphore,
 }
 
 /// The task that writes the feed's log: it ends after all sessions have.
@@ -98,6 +101,7 @@ impl Registry {
             stopping: AtomicBool::new(false),
             resumed: CancellationToken::new(),
             swept: CancellationToken::new(),
+            moving: Semaphore::new(1),
             index_wanted: CancellationToken::new(),
         })
     }
@@ -331,6 +335,12 @@ impl Registry {
 
     fn rows(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, (Row, Vec<Approval>)>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another journal stands in the place of this session's.
+    fn replaced(&self, id: SessionId) {
+        self.store.replaced(id);
+        self.looked.forget(id);
     }
 
     fn unloaded(&self, id: SessionId) {

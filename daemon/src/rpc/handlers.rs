@@ -10,6 +10,7 @@ use agentd_protocol::daemon::{ReindexResult, ShutdownResult, StatusResult};
 use agentd_protocol::initialize::{InitializeResult, ServerInfo};
 use agentd_protocol::method::{self, Empty};
 use agentd_protocol::session::GetResult;
+use agentd_protocol::transfer;
 use agentd_protocol::{ErrorCode, PROTOCOL_VERSION, SessionId};
 use base64::Engine as _;
 use jsonrpsee::core::RegisterMethodError;
@@ -148,6 +149,16 @@ fn sessions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
     method::<method::SessionFork, _, _, _>(m, |params, daemon, connection| async move {
         let caller = caller(&daemon, &connection);
         daemon.registry.fork(&params, &caller).await.map_err(wire)
+    })?;
+    method::<method::SessionExport, _, _, _>(m, |params, daemon, connection| async move {
+        person_only(&connection)?;
+        let caller = caller(&daemon, &connection);
+        daemon.registry.export(&params, &caller).await.map_err(wire)
+    })?;
+    method::<method::SessionImport, _, _, _>(m, |params, daemon, connection| async move {
+        person_only(&connection)?;
+        let caller = caller(&daemon, &connection);
+        daemon.registry.import(&params, &caller).await.map_err(wire)
     })?;
     method::<method::SessionRewind, _, _, _>(m, |params, daemon, connection| {
         let caller = caller(&daemon, &connection);
@@ -341,6 +352,14 @@ pub(super) fn wire(failure: SessionError) -> ErrorObjectOwned {
             error(ErrorCode::Stale, message, data)
         }
         SessionError::Conflict(_) => error(ErrorCode::Conflict, message, Map::new()),
+        SessionError::Busy(_) => error_with(ErrorCode::Conflict, message, "reason", "busy"),
+        SessionError::HandedOver(handed) => {
+            let mut data = Map::new();
+            data.insert("reason".into(), json!(transfer::HANDED_OVER));
+            data.insert("bundle".into(), json!(handed.bundle));
+            data.insert("at".into(), json!(handed.at));
+            error(ErrorCode::Refused, message, data)
+        }
         SessionError::BeyondHead { head } => error_with(ErrorCode::Conflict, message, "head", head.0),
         SessionError::Refused(_) => error(ErrorCode::Refused, message, Map::new()),
         SessionError::Overloaded => error_with(ErrorCode::Overloaded, message, "retryAfterMs", 200),

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::checkpoint::Kept;
-use super::command::{Command, Reply, Snapshot};
+use super::command::{Command, Ownership, Reply, Snapshot};
 use super::deps::Deps;
 use super::error::SessionError;
 use super::feed::Feed;
@@ -80,6 +80,8 @@ pub struct Session {
     pub(super) marked: bool,
     pub(super) kept: Kept,
     pub(super) deleted: bool,
+    /// Another journal stands in the place of this one.
+    pub(super) replaced: bool,
     pub(super) keeping: super::keeping::Keeping,
 }
 
@@ -100,6 +102,8 @@ pub enum Ended {
     /// The daemon is going down.
     Left,
     Deleted,
+    /// What it was is gone; the session that stands there now is to be loaded.
+    Replaced,
 }
 
 enum Woken {
@@ -154,6 +158,7 @@ impl Session {
             marked,
             kept,
             deleted: false,
+            replaced: false,
             keeping: super::keeping::Keeping::default(),
         };
         session.row_changed();
@@ -168,6 +173,9 @@ impl Session {
         if self.state.read_only.is_some() {
             return Ok(());
         }
+        if self.state.handed_over.is_some() {
+            return self.finish_handing_over().await;
+        }
         let records = super::recover::recover(&self.state);
         self.commit(records).await?;
         self.settle_plan_file().await;
@@ -180,6 +188,9 @@ impl Session {
             self.drive().await;
             if self.deleted {
                 return Ended::Deleted;
+            }
+            if self.replaced {
+                return Ended::Replaced;
             }
             if self.flight.is_free() && !self.parking.is_empty() {
                 self.finish_parking().await;
@@ -236,7 +247,7 @@ impl Session {
 
     /// Takes steps until something has to be waited for.
     async fn drive(&mut self) {
-        while self.flight.is_free() && !self.parked && !self.stalled && !self.deleted {
+        while self.flight.is_free() && !self.parked && !self.stalled && !self.deleted && !self.replaced {
             if !self.unrecorded.is_empty() {
                 let recorded = self.record_landed().await;
                 self.put_off(recorded);
@@ -302,6 +313,11 @@ impl Session {
     }
 
     async fn handle(&mut self, command: Command) {
+        if command.needs_owner()
+            && let Err(error) = self.owned()
+        {
+            return command.refuse(error);
+        }
         match command {
             Command::Prompt { params, caller, reply } => {
                 let answer = self.prompt(*params, &caller).await;
@@ -352,7 +368,8 @@ impl Session {
                 let _ = reply.send(Ok(Box::new((row(&self.state), approvals))));
             }
             Command::SameAs { params, reply } => {
-                let _ = reply.send(if params == self.state.created.params {
+                let known = params == self.state.created.params || Some(params) == self.state.imported;
+                let _ = reply.send(if known {
                     Ok(Box::new(view(&self.state, self.feed.text_so_far())))
                 } else {
                     Err(SessionError::Conflict("this sessionId exists, with other parameters".into()))
@@ -366,6 +383,14 @@ impl Session {
                 let answer = self.archive(archived, &caller).await;
                 let _ = reply.send(answer);
             }
+            Command::HandOver { handing, reply } => {
+                let answer = self.hand_over(*handing).await;
+                let _ = reply.send(answer);
+            }
+            Command::GiveWay { epoch, staged, reply } => {
+                let answer = self.give_way(epoch, staged).await;
+                let _ = reply.send(answer);
+            }
             Command::WaitTurn { turn, reply } => self.wait_turn(turn, reply).await,
             Command::Park { reply } => self.park(reply).await,
             Command::Delete { reply } => {
@@ -377,6 +402,11 @@ impl Session {
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             state: view(&self.state, self.feed.text_so_far()),
+            ownership: Ownership {
+                epoch: self.state.owner_epoch,
+                handed_over: self.state.handed_over.clone(),
+                plan_files: self.state.plan_files.clone(),
+            },
             feed: Arc::clone(&self.feed),
             here: self.feed.here(),
             head: self.state.head,

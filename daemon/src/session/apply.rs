@@ -12,12 +12,12 @@ use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::{Denial, Usage};
 
 use super::record::{
-    AfterFailure, ApprovalResolved, CallFinished, CallInput, CallProposed, InboxAdded, Part, Record, Replied,
-    ReplyEnd, SessionForked,
+    AfterFailure, ApprovalResolved, CallFinished, CallInput, CallProposed, InboxAdded, Part, PlanCopy,
+    Record, Replied, ReplyEnd, SessionForked,
 };
 use super::state::{
-    Call, CallState, ContextItem, ContextKind, Fate, InboxEntry, Pending, Phase, Plan, Prompt, SessionState,
-    Settled, Turn,
+    Call, CallState, ContextItem, ContextKind, Fate, HandedOver, InboxEntry, Pending, Phase, Plan, Prompt,
+    SessionState, Settled, Turn,
 };
 use crate::ids::{CallId, Seq, TurnId, digest_of};
 use crate::journal::RecordRef;
@@ -128,6 +128,28 @@ impl SessionState {
             }
             Record::SessionForked(forked) => self.forked(forked, at),
             Record::SessionArchived(archived) => self.archived = archived.archived,
+            Record::HandedOver(handed) => {
+                self.handed_over = Some(HandedOver {
+                    bundle: handed.bundle.clone(),
+                    at,
+                    version: handed.version.clone(),
+                    seq,
+                    end: place.offset.saturating_add(u64::from(place.len)),
+                    named: false,
+                });
+            }
+            Record::BundleNamed(named) => {
+                if let Some(handed) = self.handed_over.as_mut().filter(|handed| !handed.named) {
+                    handed.bundle.clone_from(&named.bundle);
+                    handed.named = true;
+                }
+            }
+            Record::SessionImported(imported) => {
+                self.owner_epoch = imported.epoch;
+                self.imported = Some(imported.params);
+                self.begins_elsewhere(imported.mode, imported.plan.as_ref());
+                self.plan_files.extend(imported.plan_files.iter().cloned());
+            }
             Record::TurnStarted(started) => {
                 self.trees.turn_started(started.turn_id, seq);
                 self.turn = Some(Turn {
@@ -282,21 +304,28 @@ impl SessionState {
 
     fn forked(&mut self, forked: &SessionForked, at: Timestamp) {
         self.created_at = at;
-        self.mode = forked.mode;
         self.archived = false;
-        self.inbox.clear();
-        self.inbox_held = false;
-        self.turn = None;
-        self.approvals.clear();
         self.settled.clear();
         // Ids of the other session's prompts mean nothing here.
         self.prompts.clear();
         self.usage = Usage::default();
         self.last_outcome = None;
+        (self.owner_epoch, self.imported) = (1, None);
+        self.begins_elsewhere(forked.mode, forked.plan.as_ref());
+    }
+
+    /// What only concerned the session where it was before ends.
+    fn begins_elsewhere(&mut self, mode: Mode, plan: Option<&PlanCopy>) {
+        self.mode = mode;
+        self.handed_over = None;
+        self.inbox.clear();
+        self.inbox_held = false;
+        self.turn = None;
+        self.approvals.clear();
         self.trees.left_behind();
         // The other session's files are not this one's to remove.
         self.plan_files.clear();
-        self.plan = self.plan.take().zip(forked.plan.as_ref()).map(|(plan, copy)| {
+        self.plan = self.plan.take().zip(plan).map(|(plan, copy)| {
             self.plan_files.push(copy.path.clone());
             let phase = match plan.phase {
                 PlanPhase::Presented => PlanPhase::Planning,
@@ -443,7 +472,11 @@ impl SessionState {
 pub(super) fn is_news(record: &Record) -> bool {
     !matches!(
         record,
-        Record::TurnParked(_) | Record::TurnResumed(_) | Record::PlanRecovered(_) | Record::PlanSaved(_)
+        Record::TurnParked(_)
+            | Record::TurnResumed(_)
+            | Record::PlanRecovered(_)
+            | Record::PlanSaved(_)
+            | Record::BundleNamed(_)
     )
 }
 

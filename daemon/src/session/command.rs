@@ -1,5 +1,6 @@
 //! What others may ask of a session's task. Every command carries its own way to answer.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentd_protocol::approval::{Approval, By, RespondParams, RespondResult};
@@ -16,7 +17,9 @@ use tokio::sync::oneshot;
 
 use super::changes::View;
 use super::error::SessionError;
+use super::export::Handing;
 use super::feed::{Feed, Position};
+use super::state::HandedOver;
 use crate::ids::Digest;
 use crate::journal::{Blobs, JournalReader};
 
@@ -112,6 +115,17 @@ pub enum Command {
         caller: Caller,
         reply: Reply<()>,
     },
+    /// The bundle is whole: the session is given away, if it still is as it was packed.
+    HandOver {
+        handing: Box<Handing>,
+        reply: Reply<()>,
+    },
+    /// The session that was given away comes back: what is staged takes its place.
+    GiveWay {
+        epoch: u64,
+        staged: PathBuf,
+        reply: Reply<()>,
+    },
     WaitTurn {
         turn: TurnId,
         reply: Reply<TurnWaitResult>,
@@ -133,9 +147,18 @@ pub enum Command {
     },
 }
 
+/// Who owns a session, for those that move it.
+#[derive(Clone, Debug)]
+pub struct Ownership {
+    pub epoch: u64,
+    pub handed_over: Option<HandedOver>,
+    pub plan_files: Vec<PathBuf>,
+}
+
 /// A consistent cut through a session: its state, and where to read on.
 pub struct Snapshot {
     pub state: State,
+    pub ownership: Ownership,
     pub feed: Arc<Feed>,
     /// The place of who has read all that `state` tells.
     pub here: Position,
@@ -145,6 +168,34 @@ pub struct Snapshot {
 }
 
 impl Command {
+    /// Whether it is for the session's owner only. What is merely looked at, and a deletion, is not.
+    #[must_use]
+    pub fn needs_owner(&self) -> bool {
+        match self {
+            Command::Prompt { .. }
+            | Command::SetMode { .. }
+            | Command::SetTitle { .. }
+            | Command::Withdraw { .. }
+            | Command::Respond { .. }
+            | Command::Rewind { .. }
+            | Command::Archive { .. }
+            | Command::Revert { .. } => true,
+            Command::Interrupt { .. }
+            | Command::Approval { .. }
+            | Command::PlanGet { .. }
+            | Command::Inbox { .. }
+            | Command::Snapshot { .. }
+            | Command::Row { .. }
+            | Command::SameAs { .. }
+            | Command::HandOver { .. }
+            | Command::GiveWay { .. }
+            | Command::WaitTurn { .. }
+            | Command::Park { .. }
+            | Command::Changes { .. }
+            | Command::Delete { .. } => false,
+        }
+    }
+
     /// Answers with an error, whatever was asked.
     pub fn refuse(self, error: SessionError) {
         match self {
@@ -164,7 +215,9 @@ impl Command {
             Command::Row { reply } => drop(reply.send(Err(error))),
             Command::SameAs { reply, .. } => drop(reply.send(Err(error))),
             Command::Rewind { reply, .. } => drop(reply.send(Err(error))),
-            Command::Archive { reply, .. } => drop(reply.send(Err(error))),
+            Command::Archive { reply, .. }
+            | Command::HandOver { reply, .. }
+            | Command::GiveWay { reply, .. } => drop(reply.send(Err(error))),
             Command::WaitTurn { reply, .. } => drop(reply.send(Err(error))),
             Command::Park { reply } => drop(reply.send(())),
         }

@@ -26,13 +26,28 @@ impl Session {
     /// # Errors
     /// The journal did not take them; nothing has changed in memory.
     pub(super) async fn commit(&mut self, records: Vec<Record>) -> Result<(), SessionError> {
+        let at = self.deps.clock.now();
+        self.commit_at(at, records).await
+    }
+
+    /// As [`Session::commit`], with a time that was said before.
+    ///
+    /// # Errors
+    /// As [`Session::commit`].
+    pub(super) async fn commit_at(
+        &mut self,
+        at: Timestamp,
+        records: Vec<Record>,
+    ) -> Result<(), SessionError> {
         if records.is_empty() {
             return Ok(());
         }
         if let Some(reason) = &self.state.read_only {
             return Err(read_only(reason));
         }
-        let at = self.deps.clock.now();
+        if !records.iter().all(|record| matches!(record, Record::BundleNamed(_))) {
+            self.owned()?;
+        }
         let turn = self.turn_of(&records);
         let raw = records.iter().map(|record| record.to_raw(turn)).collect();
         let expected = Seq(self.state.head.0 + 1);
@@ -280,6 +295,9 @@ fn is_sync_point(record: &Record) -> bool {
         | Record::ContextReset(_)
         | Record::SessionForked(_)
         | Record::SessionArchived(_)
+        | Record::HandedOver(_)
+        | Record::BundleNamed(_)
+        | Record::SessionImported(_)
         | Record::ApprovalRequested(_)
         | Record::ApprovalChanged(_)
         | Record::ApprovalResolved(_) => true,

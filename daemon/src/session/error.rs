@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use agentd_protocol::Seq;
 use agentd_protocol::approval::Approval;
+use agentd_protocol::transfer::HandedOver;
+use agentd_protocol::{Seq, Timestamp};
 
 use super::state::Settled;
 
@@ -17,6 +18,13 @@ pub enum SessionError {
     Stale(Arc<Approval>),
     #[error("{0}")]
     Conflict(String),
+    /// Not while something runs or waits.
+    #[error("{0}")]
+    Busy(String),
+    #[error(
+        "this session was handed over to the bundle {} on {}; `agentctl import FILE` takes it back", .0.bundle, day(.0.at)
+    )]
+    HandedOver(Box<HandedOver>),
     #[error("the session has nothing after number {head}")]
     BeyondHead { head: Seq },
     #[error("{0}")]
@@ -29,6 +37,10 @@ pub enum SessionError {
     Unsupported { field: &'static str },
     #[error("{message}")]
     Invalid { field: &'static str, message: String },
+}
+
+fn day(at: Timestamp) -> String {
+    at.to_string().chars().take(10).collect()
 }
 
 /// Whether a failed write may have happened all the same.

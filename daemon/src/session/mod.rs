@@ -14,10 +14,13 @@ mod commit;
 pub mod create;
 pub mod deps;
 pub mod error;
+pub mod export;
 pub mod feed;
 mod flight;
 mod fork;
+mod heir;
 pub mod history;
+pub mod import;
 mod inbox;
 mod keeping;
 mod load;
@@ -43,6 +46,7 @@ pub use actor::{Ended, Loading, Session, Watcher, deleted_event, guarded};
 pub use checkpoint::Kept;
 pub use error::SessionError;
 pub use fork::{Forking, fork};
+pub use heir::unstored;
 pub use load::{Loaded, load, look};
 
 /// Bytes that may be read through, written out or hashed on a thread of the runtime.

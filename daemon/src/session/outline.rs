@@ -62,6 +62,10 @@ impl Outline {
                 row.held_prompts = 0;
             }
             Record::SessionArchived(archived) => row.archived = archived.archived,
+            Record::SessionImported(imported) => {
+                row.mode = Some(imported.mode);
+                row.held_prompts = 0;
+            }
             _ => {}
         }
         self.texts.extend(text(seq, at, record));

@@ -76,7 +76,8 @@ impl Session {
     /// the file.
     pub(super) async fn plan_now(&mut self) -> Result<PlanNow, SessionError> {
         let Some(plan) = self.state.plan.clone() else { return Err(SessionError::NotFound("plan")) };
-        if self.is_planning() {
+        // Of a session that was handed over the file is nobody's any more.
+        if self.is_planning() && self.state.handed_over.is_none() {
             return self.plan_on_desk().await;
         }
         let (content, revision) = match plan.revision {

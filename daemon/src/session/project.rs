@@ -7,6 +7,7 @@ use agentd_protocol::plan::PlanState;
 use agentd_protocol::session::{
     Activity, CallInfo, CallStatus, Health, InboxItem, Origin, Row, State, TextSoFar,
 };
+use agentd_protocol::transfer::HandedOver;
 use agentd_protocol::{Event, Seq, Timestamp, TurnId};
 use serde_json::{Value, json};
 
@@ -71,6 +72,16 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
         Record::SessionArchived(archived) => {
             EventBody::SessionArchived { archived: archived.archived, by: archived.by.clone() }
         }
+        Record::HandedOver(handed) => EventBody::SessionHandedOver {
+            bundle: handed.bundle.display().to_string(),
+            by: handed.by.clone(),
+        },
+        Record::SessionImported(imported) => EventBody::SessionImported {
+            bundle: imported.bundle.display().to_string(),
+            cwd: imported.cwd.display().to_string(),
+            mode: imported.mode,
+            by: imported.by.clone(),
+        },
         Record::PlanEntered(entered) => EventBody::PlanEntered {
             pre_mode: entered.pre_mode,
             path: entered.path.display().to_string(),
@@ -184,6 +195,7 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
         // The engine's own bookkeeping.
         Record::ContextAdded(_)
         | Record::CommandRun(_)
+        | Record::BundleNamed(_)
         | Record::PlanSaved(_)
         | Record::InboxTaken(_)
         | Record::TurnParked(_)
@@ -249,7 +261,9 @@ pub fn activity(state: &SessionState) -> Activity {
 #[must_use]
 pub fn health(state: &SessionState) -> Health {
     match state {
-        SessionState { read_only: Some(_), .. } => Health::ReadOnly,
+        SessionState { read_only: Some(_), .. } | SessionState { handed_over: Some(_), .. } => {
+            Health::ReadOnly
+        }
         SessionState { unsaved: true, .. } => Health::Degraded,
         _ => Health::Ok,
     }
@@ -287,6 +301,10 @@ pub fn view(state: &SessionState, text: Option<TextSoFar>) -> State {
         health: health(state),
         archived: state.archived,
         forked_from: state.created.forked_from.clone(),
+        handed_over: state
+            .handed_over
+            .as_ref()
+            .map(|handed| HandedOver { bundle: handed.bundle.display().to_string(), at: handed.at }),
         seq: state.head,
         plan: state.plan.as_ref().map(plan_state),
         approvals: state.approvals.iter().map(|pending| Approval::clone(&pending.approval)).collect(),

@@ -154,6 +154,9 @@ records! {
     TitleChanged(TitleChanged) = "titleChanged";
     SessionForked(SessionForked) = "sessionForked", must;
     SessionArchived(SessionArchived) = "sessionArchived";
+    HandedOver(HandedOver) = "sessionHandedOver", must;
+    BundleNamed(BundleNamed) = "bundleNamed";
+    SessionImported(SessionImported) = "sessionImported", must;
     PlanEntered(PlanEntered) = "planEntered", must;
     PlanWritten(PlanWritten) = "planWritten";
     PlanApproved(PlanApproved) = "planApproved";
@@ -234,6 +237,43 @@ pub struct PlanCopy {
 pub struct SessionArchived {
     pub archived: bool,
     pub by: By,
+}
+
+/// The session belongs to whoever has the bundle, of which this record is the end. Written once the bundle is whole and
+/// before it has a name, so that it has an owner at every moment and never two.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HandedOver {
+    pub bundle: PathBuf,
+    pub epoch: u64,
+    /// The version of agentd that wrote the bundle, which is written again as it was.
+    pub version: String,
+    pub by: By,
+}
+
+/// The bundle stands where it was to be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BundleNamed {
+    pub bundle: PathBuf,
+}
+
+/// The session came out of a bundle and is owned here from now on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionImported {
+    pub bundle: PathBuf,
+    /// Digest of the parameters: the same import is the same session.
+    pub params: Digest,
+    pub epoch: u64,
+    pub cwd: PathBuf,
+    pub mode: Mode,
+    pub by: By,
+    /// The plan's file here.
+    pub plan: Option<PlanCopy>,
+    /// Plan files of the session that was here before, for the day it is deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plan_files: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -43,6 +43,12 @@ pub struct SessionState {
     pub turn: Option<Turn>,
     /// Out of the lists.
     pub archived: bool,
+    /// How often it has changed hands; the first owner is 1.
+    pub owner_epoch: u64,
+    /// Somebody else owns it: it can only be looked at.
+    pub handed_over: Option<HandedOver>,
+    /// The import that it came from, if it did.
+    pub imported: Option<Digest>,
     /// Approvals that wait for a person, oldest first.
     pub approvals: Vec<Pending>,
     pub settled: VecDeque<Settled>,
@@ -82,6 +88,19 @@ pub struct Plan {
     pub written_at: Timestamp,
     /// The revision that was last put before a person in this cycle.
     pub presented: Option<Digest>,
+}
+
+/// Where a session went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedOver {
+    pub bundle: PathBuf,
+    pub at: Timestamp,
+    pub version: String,
+    pub seq: Seq,
+    /// Bytes of journal up to the commit that says so.
+    pub end: u64,
+    /// Whether the bundle is known to stand there.
+    pub named: bool,
 }
 
 /// One message of the context: where to read it, and how it pairs with others.
@@ -280,6 +299,9 @@ impl SessionState {
             inbox_held: false,
             turn: None,
             archived: false,
+            owner_epoch: 1,
+            handed_over: None,
+            imported: None,
             approvals: Vec::new(),
             settled: VecDeque::new(),
             prompts: HashMap::new(),

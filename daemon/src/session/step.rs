@@ -54,7 +54,7 @@ impl Ending {
 /// The step that `state` calls for.
 #[must_use]
 pub fn next_step(state: &SessionState) -> Step {
-    if state.read_only.is_some() {
+    if state.read_only.is_some() || state.handed_over.is_some() {
         return Step::Idle;
     }
     match &state.turn {

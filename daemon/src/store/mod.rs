@@ -300,6 +300,11 @@ impl Store {
         self.shared.ledger.repair(id, Repair::Tail);
     }
 
+    /// The journal of this session is another one now.
+    pub fn replaced(&self, id: SessionId) {
+        self.shared.ledger.repair(id, Repair::Whole);
+    }
+
     /// How many sessions a pass has to look at.
     pub fn begin_pass(&self, sessions: usize) {
         self.shared.progress[0].store(sessions as u64, Ordering::Relaxed);

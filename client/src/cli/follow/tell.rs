@@ -70,6 +70,12 @@ pub(crate) fn told(body: &EventBody) -> Option<Line> {
         EventBody::PlanEntered { path, .. } => note(&format!("Plan mode: only {path} can be written.")),
         EventBody::TitleChanged { title } => note(&format!("The session is called \"{title}\" now.")),
         EventBody::TurnResumed {} => note(RESUMED),
+        EventBody::SessionHandedOver { bundle, by } => {
+            note(&format!("Handed over to the bundle {bundle} by {}.", who(by)))
+        }
+        EventBody::SessionImported { bundle, cwd, .. } => {
+            note(&format!("Taken in from the bundle {bundle}; it works in {cwd}."))
+        }
         EventBody::PromptWithdrawn { .. } => note(WITHDRAWN),
         EventBody::MessageAborted { reason, .. } => note(&format!("The model gave no answer: {reason}")),
         body => about_plan(body)?,

@@ -9,6 +9,7 @@ mod forks;
 mod history;
 mod index;
 mod live;
+mod moves;
 mod plan_file;
 mod plans;
 mod rewinds;

@@ -80,7 +80,7 @@ fn the_version_of_checkpoints_rises_with_the_fold() {
     let folded = folded();
     assert_eq!(
         (FOLD, digest_of(folded.as_bytes()).hex()),
-        (3, "097d7a8a84885f67a8906b2f92fd355cec8ea3d7507693acce54ee035c1eaf04".into()),
+        (4, "dd2757db2e0fb22ccf153ee7565055cc1fa0df30f1ca72149a7ccf309b9d1051".into()),
         "{folded}"
     );
 }

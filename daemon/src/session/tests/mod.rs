@@ -219,6 +219,24 @@ impl Cast {
     }
 
     /// One of every kind of record, with the event that the protocol names for it; none for the engine's own.
+    fn handed_over(&self) -> Record {
+        HandedOver { bundle: "/b".into(), epoch: 1, version: "1".into(), by: by() }.into()
+    }
+
+    fn imported(&self) -> Record {
+        SessionImported {
+            bundle: "/b".into(),
+            params: digest_of(b"import"),
+            epoch: 2,
+            cwd: "/home/u/api".into(),
+            mode: Mode::Plan,
+            by: by(),
+            plan: None,
+            plan_files: vec!["/plans/old.md".into()],
+        }
+        .into()
+    }
+
     fn one_of_each(&self) -> Vec<(Record, Option<&'static str>)> {
         let said = |source| ContextAdded {
             message_id: self.messages[1].clone(),
@@ -236,6 +254,9 @@ impl Cast {
                 Some("sessionForked"),
             ),
             (SessionArchived { archived: true, by: by() }.into(), Some("sessionArchived")),
+            (self.handed_over(), Some("sessionHandedOver")),
+            (BundleNamed { bundle: "/b".into() }.into(), None),
+            (self.imported(), Some("sessionImported")),
             (plan_entered(1), Some("planEntered")),
             (plan_written("# Plan", PlanAuthor::Own), Some("planChanged")),
             (
