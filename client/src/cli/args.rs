@@ -90,6 +90,22 @@ pub(crate) enum Command {
     Rewind(RewindArgs),
     /// Puts a session away: out of the lists until it is prompted
     Archive(ArchiveArgs),
+    /// Writes a session as a document, as events, or as a bundle to move it
+    #[command(
+        after_long_help = "A bundle hands the session over: here it can only be looked at from then on, and whoever imports \
+        the bundle goes on with it. With --copy it stays as it is. Neither keys, environment nor snapshots of files are in \
+        a bundle, but what was said and read is.\n\nExamples:\n  agentctl export > session.md\n  \
+        agentctl export api-paging-otter --format jsonl -o events.jsonl\n  \
+        agentctl export --format bundle -o api.agentd"
+    )]
+    Export(ExportArgs),
+    /// Goes on with a session that was exported as a bundle
+    #[command(
+        after_long_help = "A session that was handed over keeps its name; where it came from, it is taken back. A copy \
+        becomes another session.\n\nExamples:\n  agentctl import api.agentd\n  \
+        agentctl import api.agentd --cwd ~/src/api"
+    )]
+    Import(ImportArgs),
     /// Shows what a session changed on disk, and takes parts of it back
     #[command(
         after_long_help = "Shows everything that changed, also by commands, where the folder is in a git repository;\n\
@@ -329,6 +345,47 @@ pub(crate) struct ArchiveArgs {
     /// Takes it back into the lists
     #[arg(long)]
     pub(crate) undo: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// As what
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = ExportFormat::Markdown)]
+    pub(crate) format: ExportFormat,
+    /// A new file that only you can read [default: stdout; bundle: its name]
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replaces the file if it is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// A bundle that leaves the session as it is
+    #[arg(long)]
+    pub(crate) copy: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// What was said and done, to be read
+    Markdown,
+    /// The events, one line of JSON each
+    Jsonl,
+    /// All of it in one file, for agentctl import
+    Bundle,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The bundle
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The folder that it works in from now on [default: the one it had]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Names the session that a copy becomes; the same id again is the same one
+    #[arg(long, value_name = "UUID")]
+    pub(crate) session_id: Option<SessionId>,
 }
 
 #[derive(Debug, Args)]

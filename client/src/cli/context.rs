@@ -151,7 +151,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// `text` as one word of a shell's command line.
-fn shell_word(text: &str) -> String {
+pub(crate) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         text.to_owned()

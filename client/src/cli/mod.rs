@@ -16,6 +16,7 @@ pub(crate) mod exit;
 mod follow;
 mod key;
 mod look;
+mod moving;
 mod reader;
 mod resolve;
 mod run;
@@ -54,6 +55,8 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Fork(args) => sessions::fork(&context, args).await,
         Command::Rewind(args) => sessions::rewind(&context, args).await,
         Command::Archive(args) => sessions::archive(&context, args).await,
+        Command::Export(args) => moving::export(&context, args).await,
+        Command::Import(args) => moving::import(&context, args).await,
         Command::Diff(args) => diff::diff(&context, args).await,
         Command::Search(args) => search::search(&context, args).await,
         Command::Rm(args) => sessions::rm(&context, args).await,

@@ -220,6 +220,13 @@ pub(crate) fn print_text(text: &str) -> io::Result<()> {
     out.flush()
 }
 
+/// Prints a piece of a text that is harmless already, as it is.
+pub(crate) fn print_piece(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
 /// Prints JSON to stdout as it came, made harmless.
 pub(crate) fn print_json(raw: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();

@@ -13,6 +13,7 @@ mod full_disk;
 mod ids;
 mod index;
 mod look;
+mod moves;
 mod order;
 mod plan_approval;
 mod plan_crash;

@@ -261,7 +261,7 @@ fn indented(line: Line) -> Line {
     if line.is_empty() { line } else { line.behind(&Line::from("  ")) }
 }
 
-fn by(origin: Origin) -> &'static str {
+pub(crate) fn by(origin: Origin) -> &'static str {
     match origin {
         Origin::Client => "by a person",
         Origin::Program => "by a program",

@@ -24,7 +24,7 @@ pub(crate) async fn log(context: &Context, args: LogArgs) -> Result<Exit, Failur
     let state = state_of(&client, session_id).await?;
     let turns = (!args.all).then_some(args.turns);
     let printed = if args.json {
-        print_json(&client, &state, turns).await
+        each_event(&client, &state, turns, |line| Ok(screen::print_json(line)?)).await
     } else {
         print(context, &client, &state, turns).await
     };
@@ -36,18 +36,24 @@ pub(crate) async fn log(context: &Context, args: LogArgs) -> Result<Exit, Failur
     }
 }
 
-async fn print_json(client: &Client, state: &State, turns: Option<u64>) -> Result<(), Failure> {
+/// The events of the newest `turns` turns, or all, as they are journaled.
+pub(crate) async fn each_event(
+    client: &Client,
+    state: &State,
+    turns: Option<u64>,
+    mut write: impl FnMut(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     match turns {
         Some(turns) => {
             for received in newest_turns(client, state, turns).await?.events {
-                screen::print_json(received.raw.get())?;
+                write(received.raw.get())?;
             }
         }
         None => {
             let mut pages = FromStart::until(client, state);
             while let Some(page) = pages.next().await? {
                 for received in page {
-                    screen::print_json(received.raw.get())?;
+                    write(received.raw.get())?;
                 }
             }
         }

@@ -4,12 +4,13 @@
 mod draw;
 pub(super) mod events;
 pub(super) mod log;
+pub(super) mod paper;
 pub(super) mod past;
 pub(super) mod show;
 mod state;
 #[cfg(test)]
 mod tests;
-mod transcript;
+pub(super) mod transcript;
 pub(super) mod wait;
 
 use agentd_client::Client;
