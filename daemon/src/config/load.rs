@@ -118,6 +118,11 @@ fn read_settings(mut root: Section<'_, '_, '_>) -> Settings {
     settings.shell.env = shell.texts("env").unwrap_or_default();
     shell.finish();
 
+    let mut retention = root.table("retention");
+    settings.retention.max_age_days = retention.whole("max_age_days", "a whole number of days, at least 1");
+    settings.retention.max_size_mib = retention.whole("max_size_mib", "a whole number of MiB, at least 1");
+    retention.finish();
+
     root.finish();
     settings
 }

@@ -26,6 +26,7 @@ pub struct Settings {
     pub plan: PlanSettings,
     pub permissions: Permissions,
     pub shell: ShellSettings,
+    pub retention: RetentionSettings,
     /// Why the file may mean another model or provider than is read here.
     pub model_doubts: Vec<Doubt>,
 }
@@ -39,6 +40,7 @@ impl Default for Settings {
             plan: PlanSettings::default(),
             permissions: Permissions::Rules(PermissionRules::default()),
             shell: ShellSettings::default(),
+            retention: RetentionSettings::default(),
             model_doubts: Vec::new(),
         }
     }
@@ -99,6 +101,15 @@ pub struct PermissionRules {
 pub struct ShellSettings {
     /// Names of further variables that a client's environment may bring into a session.
     pub env: Vec<String>,
+}
+
+/// How much of the past is kept. Absent, or not readable: all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetentionSettings {
+    /// Days after which a session that nobody has touched is removed.
+    pub max_age_days: Option<u64>,
+    /// What all sessions may take on the disk; beyond it the oldest are removed.
+    pub max_size_mib: Option<u64>,
 }
 
 /// Settings and what is wrong with their file.

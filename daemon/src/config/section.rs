@@ -176,13 +176,18 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
 
     /// A whole number of seconds, at least one.
     pub(super) fn seconds(&mut self, key: &'static str) -> Option<u64> {
+        self.whole(key, "a whole number of seconds, at least 1")
+    }
+
+    /// A whole number, at least one.
+    pub(super) fn whole(&mut self, key: &'static str, wanted: &str) -> Option<u64> {
         let value = self.take(key)?;
         let number = match value.get_ref() {
-            DeValue::Integer(number) => number.as_str().parse::<u64>().ok().filter(|seconds| *seconds > 0),
+            DeValue::Integer(number) => number.as_str().parse::<u64>().ok().filter(|number| *number > 0),
             _ => None,
         };
         if number.is_none() {
-            self.wrong(key, &value.span(), "a whole number of seconds, at least 1");
+            self.wrong(key, &value.span(), wanted);
         }
         number
     }

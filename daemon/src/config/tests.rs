@@ -61,6 +61,9 @@ fn every_key_is_read() {
         allow_bypass = true
         [shell]
         env = ["JAVA_HOME"]
+        [retention]
+        max_age_days = 90
+        max_size_mib = 2048
         "#,
     );
     let deepseek = ProviderSettings {
@@ -83,6 +86,7 @@ fn every_key_is_read() {
             allow_bypass: true,
         }),
         shell: ShellSettings { env: vec!["JAVA_HOME".into()] },
+        retention: RetentionSettings { max_age_days: Some(90), max_size_mib: Some(2048) },
         model_doubts: vec![],
     };
     assert_eq!(loaded, Loaded { settings: expected, notices: vec![] });
@@ -244,5 +248,20 @@ proptest::proptest! {
     #[test]
     fn arbitrary_text_never_panics(text in "[a-z\\[\\]=\"'.{}\n0-9 ]{0,80}") {
         load_text(&text);
+    }
+}
+
+#[test]
+fn a_wrong_limit_of_retention_removes_nothing() {
+    for wrong in [
+        "max_age_days = 0",
+        "max_age_days = \"30\"",
+        "max_age_days = 1.5",
+        "max_size_mib = -1",
+        "max_age = 3",
+    ] {
+        let loaded = load_text(&format!("[retention]\n{wrong}\n"));
+        assert_eq!(loaded.settings.retention, RetentionSettings::default(), "{wrong}");
+        assert_eq!(loaded.notices.len(), 1, "{wrong}");
     }
 }

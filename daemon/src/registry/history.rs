@@ -106,7 +106,7 @@ impl Registry {
         Ok((Past { session: id, reader, blobs }, head))
     }
 
-    fn is_live(&self, id: SessionId) -> bool {
+    pub(super) fn is_live(&self, id: SessionId) -> bool {
         self.entries.get(&id).is_some_and(|entry| entry.is_live())
     }
 }

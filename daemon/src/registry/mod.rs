@@ -7,6 +7,7 @@ mod history;
 mod index;
 mod list;
 mod moving;
+mod retention;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tree;
@@ -37,6 +38,7 @@ use crate::session::{Forking, SessionError, Watcher, blocking, create, fork, mod
 use crate::store::{Store, Update};
 
 pub use feed::{Beyond, Cursor, DaemonFeed};
+pub use retention::Limits;
 
 use entry::{Entry, Reservation, Start};
 

@@ -393,6 +393,10 @@ impl Session {
             }
             Command::WaitTurn { turn, reply } => self.wait_turn(turn, reply).await,
             Command::Park { reply } => self.park(reply).await,
+            Command::Expire { unchanged_since, reply } => {
+                let answer = self.expire(unchanged_since).await;
+                let _ = reply.send(answer);
+            }
             Command::Delete { reply } => {
                 let _ = reply.send(self.delete().await);
             }

@@ -12,7 +12,7 @@ use agentd_protocol::session::{
     SetModeResult, State,
 };
 use agentd_protocol::turn::TurnWaitResult;
-use agentd_protocol::{ApprovalId, Mode, Seq, TurnId};
+use agentd_protocol::{ApprovalId, Mode, Seq, Timestamp, TurnId};
 use tokio::sync::oneshot;
 
 use super::changes::View;
@@ -141,6 +141,11 @@ pub enum Command {
         params: Box<RevertParams>,
         reply: Reply<RevertResult>,
     },
+    /// Removes the session, unless it was changed since, or is of use to anybody. Answers whether it is gone.
+    Expire {
+        unchanged_since: Timestamp,
+        reply: Reply<bool>,
+    },
     /// Stops everything and removes the session's folder.
     Delete {
         reply: Reply<()>,
@@ -192,6 +197,7 @@ impl Command {
             | Command::WaitTurn { .. }
             | Command::Park { .. }
             | Command::Changes { .. }
+            | Command::Expire { .. }
             | Command::Delete { .. } => false,
         }
     }
@@ -207,6 +213,7 @@ impl Command {
             }
             Command::Respond { reply, .. } => drop(reply.send(Err(error))),
             Command::Approval { reply, .. } => drop(reply.send(Err(error))),
+            Command::Expire { reply, .. } => drop(reply.send(Err(error))),
             Command::Changes { reply } => drop(reply.send(Err(error))),
             Command::Revert { reply, .. } => drop(reply.send(Err(error))),
             Command::PlanGet { reply } => drop(reply.send(Err(error))),

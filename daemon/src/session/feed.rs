@@ -118,6 +118,12 @@ impl Feed {
         self.version.subscribe()
     }
 
+    /// Whether anybody follows it.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.version.receiver_count() > 0
+    }
+
     /// The session was loaded and stands at `head`; the ring starts empty there.
     pub fn reset(&self, head: Seq) {
         {

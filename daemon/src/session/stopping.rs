@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_protocol::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -11,6 +12,7 @@ use super::error::SessionError;
 use super::flight::{Flight, Landed};
 use super::record::TurnParked;
 use crate::journal::JournalError;
+use super::step::{Step, next_step};
 
 /// How long an interrupted call may take to end before it is dropped.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -91,6 +93,21 @@ impl Session {
         if tokio::time::timeout(STOP_GRACE, ended).await.is_err() {
             tracing::warn!(session = %self.state.id(), "calls of a deleted session did not end in time");
         }
+    }
+
+    /// Removes the session if nobody has a use for it. Whether it is gone.
+    pub(super) async fn expire(&mut self, unchanged_since: Timestamp) -> Result<bool, SessionError> {
+        self.waiters.retain(|(_, reply)| !reply.is_closed());
+        let state = &self.state;
+        let changed = state.updated_at > unchanged_since;
+        let at_work = state.turn.is_some() || !self.flight.is_free() || next_step(state) != Step::Idle;
+        let waits = !state.approvals.is_empty() || !state.inbox.is_empty();
+        // Until its bundle is known to be there, this may be all that is left of it.
+        let halfway = state.handed_over.as_ref().is_some_and(|handed| !handed.named);
+        if changed || at_work || waits || halfway || self.feed.is_watched() || !self.waiters.is_empty() {
+            return Ok(false);
+        }
+        self.delete().await.map(|()| true)
     }
 
     pub(super) async fn delete(&mut self) -> Result<(), SessionError> {

@@ -2,10 +2,11 @@
 
 use agentd_protocol::daemon::{Check, CheckStatus};
 
+use crate::registry::Limits;
 use crate::rpc::handlers::Daemon;
 use crate::store::{Standing, Store};
 
-pub(super) fn checks(daemon: &Daemon) -> Vec<Check> {
+pub(super) fn checks(daemon: &Daemon, limits: Limits) -> Vec<Check> {
     let deps = daemon.registry.deps();
     let mut checks = vec![
         ok("daemon", format!("agentd {} at {}", daemon.info.version, daemon.socket)),
@@ -40,6 +41,7 @@ pub(super) fn checks(daemon: &Daemon) -> Vec<Check> {
         None,
     ));
     checks.push(index(daemon.registry.store()));
+    checks.push(retention(daemon, limits));
     let path = std::env::var("PATH").unwrap_or_default();
     let path = path.as_str();
     for (name, program) in [("shell", "/bin/bash"), ("git", "git")] {
@@ -90,6 +92,25 @@ fn index(store: &Store) -> Check {
             ),
             Some("agentctl daemon reindex"),
         ),
+    }
+}
+
+/// How much of the past is kept, and what it takes.
+fn retention(daemon: &Daemon, limits: Limits) -> Check {
+    let rule = match (limits.max_age_days, limits.max_size_mib) {
+        (None, None) => "keeps everything".to_owned(),
+        (Some(days), None) => format!("removes what nobody has touched for {days} days"),
+        (None, Some(mib)) => format!("beyond {mib} MiB removes what was not touched for longest"),
+        (Some(days), Some(mib)) => format!(
+            "removes what nobody has touched for {days} days, and beyond {mib} MiB what was not touched for longest"
+        ),
+    };
+    match tokio::runtime::Handle::current().block_on(daemon.registry.weights()) {
+        Ok(weights) => {
+            let mib = weights.values().sum::<u64>().div_ceil(1 << 20);
+            ok("retention", format!("{rule}; {} sessions take {mib} MiB", weights.len()))
+        }
+        Err(error) => warning("retention", format!("{rule}; what sessions take is not known: {error}"), None),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::model::playback;
 use crate::paths::{self, Env, LockError, Paths, StateLock};
 use crate::permission::{PlanShell, Rules, Sandbox};
 use crate::process::{self, Spawner};
-use crate::registry::Registry;
+use crate::registry::{self, Registry};
 use crate::rpc::handlers::{self, Daemon};
 use crate::rpc::{self, Gauges, Limits, ListenError, Listener, PeerPolicy, Server};
 use crate::secret::KeyStore;
@@ -155,6 +155,7 @@ struct Parts {
     journals: Arc<JournalService>,
     spawner: Arc<Spawner>,
     shutdown: CancellationToken,
+    retention: registry::Limits,
     /// Held for life.
     _lock: StateLock,
 }
@@ -167,7 +168,7 @@ async fn daemon(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Beginning::Ready(parts) => parts,
         Beginning::Held(code) => return Ok(code),
     };
-    let Parts { daemon, listener, journals, spawner, shutdown, _lock } = *parts;
+    let Parts { daemon, listener, journals, spawner, shutdown, retention, _lock } = *parts;
     let methods = handlers::methods(Arc::clone(&daemon))?;
     let stop = CancellationToken::new();
     let leave = CancellationToken::new();
@@ -196,6 +197,7 @@ async fn daemon(arguments: Arguments) -> anyhow::Result<ExitCode> {
         registry.sweep().await;
     });
     daemon.registry.keep_index();
+    daemon.registry.keep_within(retention);
     let watchdog = tokio::spawn(systemd::watchdog(Arc::clone(&journals)));
 
     tokio::select! {
@@ -282,6 +284,10 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
         storage_retry: STORAGE_RETRY,
         leave: CancellationToken::new(),
     });
+    let retention = registry::Limits {
+        max_age_days: settings.retention.max_age_days,
+        max_size_mib: settings.retention.max_size_mib,
+    };
     let shutdown = CancellationToken::new();
     let daemon = Arc::new(Daemon {
         registry: Registry::new(deps),
@@ -291,9 +297,17 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
         started,
         shutdown: shutdown.clone(),
         notices,
-        doctor: Box::new(doctor::checks),
+        doctor: Box::new(move |daemon| doctor::checks(daemon, retention)),
     });
-    Ok(Beginning::Ready(Box::new(Parts { daemon, listener, journals, spawner, shutdown, _lock: lock })))
+    Ok(Beginning::Ready(Box::new(Parts {
+        daemon,
+        listener,
+        journals,
+        spawner,
+        shutdown,
+        retention,
+        _lock: lock,
+    })))
 }
 
 #[cfg(debug_assertions)]

@@ -12,6 +12,7 @@ mod live;
 mod moves;
 mod plan_file;
 mod plans;
+mod retention;
 mod rewinds;
 mod trees;
 mod turns;
