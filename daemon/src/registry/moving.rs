@@ -16,6 +16,17 @@ use crate::session::{SessionError, unstored};
 /// How often a session is packed anew because it did something meanwhile.
 const PACK_TRIES: usize = 3;
 
+/// What an import came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// A session that was not here.
+    New,
+    /// The place of the session that was given away.
+    Back,
+    /// Made of the same bundle before.
+    Before,
+}
+
 impl Registry {
     /// Writes a session into a bundle, and gives it away unless it is a copy.
     ///
@@ -93,8 +104,8 @@ impl Registry {
         let digest = Importing::params_digest(&bundle, params);
         for _ in 0..NEW_TRIES {
             let taken = self.import_once(&bundle, params, id, caller).await;
-            let taken_back = match taken {
-                Ok(taken_back) => taken_back,
+            let taken = match taken {
+                Ok(taken) => taken,
                 // It was there and is just being deleted: its id is free in a moment.
                 Err(SessionError::NotFound(_)) => {
                     tokio::task::yield_now().await;
@@ -103,38 +114,40 @@ impl Registry {
                 Err(error) => return Err(error),
             };
             let state = self.same_as(id, digest).await?;
+            if taken == Taken::New {
+                self.made(&state);
+            }
             return Ok(ImportResult {
                 session_id: id,
                 handle: state.handle.clone(),
-                taken_back,
+                taken_back: taken == Taken::Back,
                 state: *state,
             });
         }
         Err(SessionError::Overloaded)
     }
 
-    /// Whether it took the place of the session that was given away.
     async fn import_once(
         self: &Arc<Self>,
         bundle: &Arc<Bundle>,
         params: &ImportParams,
         id: SessionId,
         caller: &Caller,
-    ) -> Result<bool, SessionError> {
+    ) -> Result<Taken, SessionError> {
         if let Some(reservation) = self.reserve(id) {
             if !self.is_on_disk(id).await {
                 let importing = Importing { bundle, params, id, caller, given_away: None };
                 let staged = stage(&self.deps, &importing).await?;
                 self.unveil(staged, id).await?;
                 reservation.was_there();
-                return Ok(false);
+                return Ok(Taken::New);
             }
             reservation.was_there();
         }
         // Made of the same bundle before.
         let digest = Importing::params_digest(bundle, params);
         match self.same_as(id, digest).await {
-            Ok(_) => return Ok(false),
+            Ok(_) => return Ok(Taken::Before),
             Err(SessionError::Conflict(_)) => {}
             Err(error) => return Err(error),
         }
@@ -148,7 +161,7 @@ impl Registry {
         let staged = stage(&self.deps, &importing).await?;
         let folder = staged.folder.clone();
         match self.ask(id, |reply| Command::GiveWay { epoch, staged: folder, reply }).await {
-            Ok(()) => Ok(true),
+            Ok(()) => Ok(Taken::Back),
             Err(error) => {
                 staged.discard().await;
                 Err(error)

@@ -11,8 +11,8 @@ use super::actor::Session;
 use super::error::SessionError;
 use super::flight::{Flight, Landed};
 use super::record::TurnParked;
-use crate::journal::JournalError;
 use super::step::{Step, next_step};
+use crate::journal::JournalError;
 
 /// How long an interrupted call may take to end before it is dropped.
 const STOP_GRACE: Duration = Duration::from_secs(5);

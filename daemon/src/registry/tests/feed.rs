@@ -6,7 +6,7 @@ use super::*;
 use crate::registry::Cursor;
 
 /// Hears all there is.
-async fn hear(home: &Home, cursor: &mut Cursor) -> Vec<Value> {
+pub(super) async fn hear(home: &Home, cursor: &mut Cursor) -> Vec<Value> {
     let feed = home.registry.daemon_feed();
     let mut heard = Vec::new();
     loop {

@@ -53,16 +53,15 @@ impl Home {
 #[tokio::test]
 async fn what_is_older_than_the_limit_goes_with_all_of_it_and_is_told_once() {
     let (home, ids) = used(8).await;
-    let mut feed = home.registry.daemon_feed().watch();
-    let position = home.registry.daemon_feed().synced().position;
+    let mut cursor = home.registry.daemon_feed().cursor(None).unwrap();
+    super::feed::hear(&home, &mut cursor).await;
     let removed = home.round(days(4)).await;
     assert_eq!(removed.handles.len(), 3);
     assert_eq!(home.on_disk(), ids[3..]);
-    feed.changed().await.unwrap();
-    let news = home.registry.daemon_feed().news(position);
-    let notices: Vec<_> = news.events.iter().filter(|event| event.json.contains("\"notice\"")).collect();
+    let heard = super::feed::hear(&home, &mut cursor).await;
+    let notices: Vec<_> = heard.iter().filter(|event| event["type"] == "notice").collect();
     assert_eq!(notices.len(), 1);
-    assert!(notices[0].json.contains("retention removed 3 sessions"), "{}", notices[0].json);
+    assert!(notices[0]["text"].as_str().unwrap().contains("retention removed 3 sessions"), "{}", notices[0]);
     // Nothing more to do, nothing to tell.
     assert_eq!(home.round(days(4)).await, Removed::default());
     for id in &ids[..3] {
