@@ -26,6 +26,8 @@ fn main() -> ExitCode {
         .and_then(|runtime| runtime.block_on(cli::dispatch(cli)));
     match result {
         Ok(exit) => exit.into(),
+        // `head` has what it wanted.
+        Err(failure) if failure.reader_gone => Exit::Finished.into(),
         Err(failure) => {
             let _ = cli::print_failure(&failure);
             failure.exit.into()

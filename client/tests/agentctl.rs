@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+mod cases;
 mod fake;
 
 use std::sync::{Arc, Mutex};
@@ -111,8 +112,8 @@ fn off_a_terminal_an_approval_ends_the_run_with_4() {
     assert!(stderr.contains(APPROVAL), "{stderr}");
     // What is asked, then how to see it again, then how to say yes to exactly that.
     let at = |part: &str| stderr.find(part).unwrap_or_else(|| panic!("{part:?} is missing: {stderr}"));
-    assert!(at("Only for those who read it.") < at("Next: agentctl"), "{stderr}");
-    assert!(at("approve deadbeef ·") < at("approve deadbeef execute --revision 333333333333"), "{stderr}");
+    assert!(at("Only for those who read it.") < at("Next: "), "{stderr}");
+    assert!(at("approve deadbeef\n") < at("approve deadbeef execute --revision 333333333333"), "{stderr}");
     assert!(fake.calls("approval/respond").is_empty());
 }
 
@@ -229,7 +230,8 @@ fn an_answer_that_comes_too_late_says_who_was_first() {
     let fake = Fake::start(script);
     let output = fake.agentctl(&["approve", "execute", "--revision", "333333333333"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("Already answered by zed (5): execute"));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("Already answered by zed (pid 5): Start\n"), "{stderr}");
 }
 
 #[test]
@@ -329,7 +331,7 @@ fn somebody_elses_answer_withdraws_the_question() {
     let resolved = json!({"type": "approvalResolved", "approvalId": APPROVAL, "resolution": "answered",
         "choice": "execute", "by": by});
     fake.send(event(3, &turn, resolved));
-    terminal.expect("approved by zed (5): execute");
+    terminal.expect("Answered by zed (pid 5): Start");
     fake.send(finished(4, &turn, "finished"));
     assert_eq!(terminal.finish().1, 0);
 }
@@ -520,7 +522,7 @@ fn no_session_of_this_folder_is_a_usage_error() {
     for args in [&["attach"][..], &["stop"], &["send", "x"], &["mode"], &["plan", "show"]] {
         let output = fake.agentctl(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(text(&output.stderr).contains("agentctl run"), "{args:?}");
+        assert!(text(&output.stderr).contains(" run \"…\"\n"), "{args:?}");
     }
 }
 

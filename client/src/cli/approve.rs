@@ -7,7 +7,7 @@ use agentd_protocol::approval::{
     Approval, ApprovalGetParams, ApprovalListParams, ChoiceId, PlanSubject, RespondParams, RespondResult,
     Subject, WaitingApproval,
 };
-use agentd_protocol::event::{EventBody, SubscribeParams};
+use agentd_protocol::event::{EventBody, Resolution, SubscribeParams};
 use agentd_protocol::plan::PlanAuthor;
 use agentd_protocol::session::{SessionParams, SetModeParams};
 use agentd_protocol::show::show_line;
@@ -19,7 +19,7 @@ use super::ask::{Action, Ask, Input};
 use super::context::{Context, now};
 use super::editor;
 use super::exit::{Exit, Failure};
-use super::follow::settled;
+use super::follow::{answered_elsewhere, settled};
 use super::resolve::{self, Found, Here};
 use super::screen::{self, Screen};
 use super::signals::{Caught, Signals};
@@ -67,6 +67,7 @@ async fn find(
     let approval_id = match resolve::approval(&list, spec, &Here::new(Path::new("."))?)? {
         Found::One(waiting) => waiting.approval.approval_id.clone(),
         Found::Several(found) => return Err(several(&found, list.len(), context, command)),
+        Found::Elsewhere => return Err(elsewhere(&list, context, command)),
     };
     Ok(client.call::<method::ApprovalGet>(ApprovalGetParams { approval_id }).await?)
 }
@@ -80,21 +81,45 @@ fn several(found: &[&WaitingApproval], all: usize, context: &Context, command: &
         }
     };
     for waiting in found {
-        let (approval, folder) = (&waiting.approval, line::short_path(&waiting.cwd, context.home()));
-        message.push_str(&format!(
-            "\n  {}  {}  {}  {}  {}",
-            short_id(approval),
-            approval.subject.kind().name(),
-            show_line(&approval.title),
-            show_line(&waiting.handle),
-            show_line(&folder),
-        ));
+        message.push_str(&format!("\n  {}  {}", short_id(&waiting.approval), described(waiting, context)));
     }
     let failure = Failure::usage(message);
     match found.first() {
         Some(first) => failure.next(format!("{} {command} {}", context.program, short_id(&first.approval))),
         None => failure,
     }
+}
+
+/// So many are named when a command without a name finds nothing here.
+const MOST_ELSEWHERE: usize = 5;
+
+/// Nothing of this folder waits. What waits elsewhere is named, each with the command that means it.
+fn elsewhere(list: &[WaitingApproval], context: &Context, command: &str) -> Failure {
+    let what = match list.len() {
+        1 => "nothing waits in this folder; 1 approval waits elsewhere:".to_owned(),
+        n => format!("nothing waits in this folder; {n} approvals wait elsewhere:"),
+    };
+    let mut failure = Failure::usage(what);
+    for waiting in list.iter().take(MOST_ELSEWHERE) {
+        failure = failure.advice(format!("  {}", described(waiting, context)));
+        failure =
+            failure.then("    ", format!("{} {command} {}", context.program, short_id(&waiting.approval)));
+    }
+    if list.len() > MOST_ELSEWHERE {
+        failure = failure.then("All of them: ", format!("{} waiting", context.program));
+    }
+    failure
+}
+
+/// What waits, of which session, where.
+fn described(waiting: &WaitingApproval, context: &Context) -> String {
+    format!(
+        "{}  {}  {}  {}",
+        waiting.approval.subject.kind().name(),
+        show_line(&waiting.approval.title),
+        show_line(&waiting.handle),
+        show_line(&line::short_path(&waiting.cwd, context.home())),
+    )
 }
 
 /// `agentctl approve`.
@@ -105,7 +130,7 @@ pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> Result<Exit
     let Some(choice) = choice.map(|word| offered(&waiting.approval, word)).transpose()? else {
         if args.revision.is_some() || args.digest.is_some() {
             return Err(
-                Failure::usage("--revision and --digest go with a choice").next(choices(&waiting.approval))
+                Failure::usage("--revision and --digest go with a choice").advice(choices(&waiting.approval))
             );
         }
         return ask(context, &client, waiting, args.edit).await;
@@ -146,11 +171,11 @@ fn words<'a>(id: Option<&'a str>, choice: Option<&'a str>) -> (Option<&'a str>, 
 /// The choice of this name, if the approval has it.
 fn offered(approval: &Approval, word: &str) -> Result<ChoiceId, Failure> {
     let choice = choice_named(word)
-        .ok_or_else(|| Failure::usage(format!("{} is no choice", quoted(word))).next(choices(approval)))?;
+        .ok_or_else(|| Failure::usage(format!("{} is no choice", quoted(word))).advice(choices(approval)))?;
     if approval.choices.iter().any(|offered| offered.id == choice) {
         return Ok(choice);
     }
-    Err(Failure::usage(format!("{} is not offered here", choice.name())).next(choices(approval)))
+    Err(Failure::usage(format!("{} is not offered here", choice.name())).advice(choices(approval)))
 }
 
 /// By its name on the wire, or as people type it: `keep-planning`.
@@ -161,7 +186,7 @@ fn choice_named(word: &str) -> Option<ChoiceId> {
 
 fn choices(approval: &Approval) -> String {
     let names: Vec<&str> = approval.choices.iter().map(|choice| choice.id.name()).collect();
-    format!("the choices are {}", names.join(", "))
+    format!("The choices are {}.", names.join(", "))
 }
 
 /// The answer that a complete command line gives. It names what was seen, so that nothing else is approved.
@@ -183,7 +208,7 @@ fn named(
     };
     let Some(seen) = seen else {
         return Err(Failure::usage(format!("say what you have seen with {flag}, 12 hex digits or more"))
-            .next(format!("{see} shows it and asks")));
+            .then("To see it and be asked: ", see));
     };
     if seen.trim_start_matches("sha256:").len() < 12 {
         return Err(Failure::usage(format!("{flag} takes 12 hex digits or more")));
@@ -226,7 +251,7 @@ async fn respond(
     params: RespondParams,
 ) -> Result<RespondResult, Failure> {
     client.call::<method::ApprovalRespond>(params).await.map_err(|error| match error.code() {
-        Some(ErrorCode::ApprovalSettled) => Failure::failed(settled_text(&error)),
+        Some(ErrorCode::ApprovalSettled) => Failure::failed(settled_text(&error, Some(&waiting.approval))),
         Some(ErrorCode::Stale) => Failure::failed("it changed in the meantime; nothing was answered")
             .next(format!("{} approve {}", context.program, short_id(&waiting.approval))),
         _ => error.into(),
@@ -412,8 +437,13 @@ impl Asking<'_> {
                 if approval_id == *id =>
             {
                 self.screen.end_prompt()?;
-                let line = settled(resolution, choice, &by, feedback.as_deref()).text();
-                return Err(Failure::failed(format!("This question is withdrawn: {line}")));
+                let label = self.ask.approval().choices.iter().find(|offered| Some(offered.id) == choice);
+                let label = label.map(|offered| offered.label.as_str());
+                let line = match resolution {
+                    Resolution::Answered => answered_elsewhere(choice, label, &by, feedback.as_deref()),
+                    _ => settled(resolution, choice, label, &by, feedback.as_deref()),
+                };
+                return Err(Failure::failed(line.text()));
             }
             _ => {}
         }
@@ -458,7 +488,7 @@ impl Asking<'_> {
                 say_accepted(self.context, &self.waiting, choice, told, &result).map(Some)
             }
             Err(error) if error.code() == Some(ErrorCode::ApprovalSettled) => {
-                Err(Failure::failed(settled_text(&error)))
+                Err(Failure::failed(settled_text(&error, Some(self.ask.approval()))))
             }
             Err(error) if error.code() == Some(ErrorCode::Stale) => {
                 self.screen.line(&Line::styled(
@@ -517,8 +547,8 @@ mod tests {
         for word in ["yes", "execute"] {
             let failure = offered(&tool, word).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage);
-            let next = failure.next.unwrap();
-            assert!(next.starts_with("the choices are allowOnce") && !next.contains("execute"), "{next}");
+            let next = failure.told_next();
+            assert!(next.starts_with("The choices are allowOnce") && !next.contains("execute"), "{next}");
         }
     }
 
@@ -540,7 +570,7 @@ mod tests {
         let failure = answer(revision).unwrap_err();
         assert_eq!(failure.exit, Exit::Failed);
         assert!(failure.message.contains("a save could not be read"), "{}", failure.message);
-        assert_eq!(failure.next.as_deref(), Some("agentctl approve deadbeef execute --digest 777777777777"));
+        assert_eq!(failure.told_next(), "Next: agentctl approve deadbeef execute --digest 777777777777");
         let seen = ApproveArgs { digest: Some("777777777777".into()), ..args() };
         assert_eq!(answer(seen).unwrap().digest, approval.digest);
     }
@@ -559,8 +589,8 @@ mod tests {
         let other = ApproveArgs { revision: Some("aaaaaaaaaaaa".into()), ..args() };
         let failure = answer(other).unwrap_err();
         assert_eq!(
-            (failure.exit, failure.next.as_deref()),
-            (Exit::Failed, Some("agentctl approve deadbeef"))
+            (failure.exit, failure.told_next().as_str()),
+            (Exit::Failed, "Next: agentctl approve deadbeef")
         );
         let right = ApproveArgs {
             revision: Some("sha256:3f3f3f3f3f3f".into()),

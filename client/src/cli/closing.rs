@@ -48,7 +48,7 @@ pub(crate) fn finished(finished: &Finished, held: Option<Line>, names: Names<'_>
     let mut lines = past(finished, names);
     lines.extend(held);
     if names.stays {
-        lines.push(next(names, &[format!("send {} \"…\"", names.handle), "ls".to_owned()]));
+        lines.extend(next(names, &[format!("send {} \"…\"", names.handle), "ls".to_owned()]));
     }
     lines
 }
@@ -80,7 +80,8 @@ pub(crate) fn past(finished: &Finished, names: Names<'_>) -> Vec<Line> {
     }
     // What a playback counts is nobody's tokens.
     let usage = if names.is_demo { Usage::default() } else { finished.usage };
-    lines.extend(summary(&finished.files, &usage, names.cwd));
+    let all = format!("{} diff {}", names.program, names.handle);
+    lines.extend(summary(&finished.files, finished.seen, &all, &usage, names.cwd));
     for note in &finished.verification {
         lines.push(Line::styled(Style::Dim, "Plan: ").plain(note));
     }
@@ -107,13 +108,13 @@ pub(crate) fn left(leaving: Leaving, waiting: &[Approval], names: Names<'_>) -> 
     if leaving.stopping {
         let text = format!("Left; {} was told to stop and ends without this terminal.", names.handle);
         lines.push(Line::styled(Style::Dim, &text));
-        lines.push(next(names, &[attach]));
+        lines.extend(next(names, &[attach]));
     } else if leaving.exit == Exit::Finished {
         lines.push(Line::styled(Style::Dim, "Left; nothing was stopped."));
-        lines.push(next(names, &[attach]));
+        lines.extend(next(names, &[attach]));
     } else {
         lines.push(Line::styled(Style::Dim, &format!("{} goes on without this terminal.", names.handle)));
-        lines.push(next(names, &[attach, format!("stop {}", names.handle)]));
+        lines.extend(next(names, &[attach, format!("stop {}", names.handle)]));
     }
     lines
 }
@@ -123,7 +124,7 @@ pub(crate) fn reader_gone(waiting: &[Approval], names: Names<'_>) -> Vec<Line> {
     let mut lines = waits(waiting, false, names);
     if lines.is_empty() {
         lines.push(Line::styled(Style::Dim, &format!("{} goes on without this client.", names.handle)));
-        lines.push(next(names, &[format!("attach {}", names.handle)]));
+        lines.extend(next(names, &[format!("attach {}", names.handle)]));
     }
     lines
 }
@@ -140,20 +141,20 @@ fn waits(waiting: &[Approval], shown: bool, names: Names<'_>) -> Vec<Line> {
         if shown {
             commands.push(next_command(approval));
         }
-        lines.push(next(names, &commands));
+        lines.extend(next(names, &commands));
     }
     lines
 }
 
-fn next(names: Names<'_>, commands: &[String]) -> Line {
-    let mut line = Line::styled(Style::Dim, "Next: ");
-    for (index, command) in commands.iter().enumerate() {
-        if index > 0 {
-            line.push(Style::Dim, " · ");
-        }
-        line.push(Style::Command, &format!("{} {command}", names.program));
-    }
-    line
+/// One command a line, so that each can be taken as it stands.
+fn next(names: Names<'_>, commands: &[String]) -> Vec<Line> {
+    let start = std::iter::once("Next: ").chain(std::iter::repeat("      "));
+    start
+        .zip(commands)
+        .map(|(start, command)| {
+            Line::styled(Style::Dim, start).with(Style::Command, &format!("{} {command}", names.program))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -164,7 +165,7 @@ mod tests {
 
     use super::*;
     use crate::render::approval::tests as samples;
-    use crate::render::line::Changed;
+    use crate::render::line::{Changed, Seen};
 
     const NAMES: Names<'_> =
         Names { program: "agentctl", handle: "api-otter", cwd: "/w", stays: true, is_demo: false };
@@ -177,6 +178,7 @@ mod tests {
             usage: Usage::default(),
             denials: vec![],
             files: BTreeMap::new(),
+            seen: Seen::Whole,
             verification: vec![],
         }
     }
@@ -188,7 +190,7 @@ mod tests {
     #[test]
     fn a_finished_turn_says_what_it_changed_and_what_comes_next() {
         let mut done = turn(Outcome::Finished);
-        done.files.insert("/w/a.rs".into(), Changed { added: 1, removed: 0, gone: false });
+        done.files.insert("/w/a.rs".into(), Changed { added: 1, ..Changed::default() });
         done.verification.push("not checked: not built yet".into());
         let denial = |reason: &str| Denial { tool: "t".into(), title: "x".into(), reason: reason.into() };
         done.denials = vec![denial("plan.write"), denial("plan.write")];
@@ -199,7 +201,8 @@ mod tests {
                 "1 file changed",
                 "  a.rs  +1 -0",
                 "Plan: not checked: not built yet",
-                "Next: agentctl send api-otter \"…\" · agentctl ls",
+                "Next: agentctl send api-otter \"…\"",
+                "      agentctl ls",
             ]
         );
     }
@@ -230,15 +233,18 @@ mod tests {
         assert_eq!(lines[1], "Next: agentctl approve deadbeef");
         let lines = text(&left(Leaving { shown: true, ..leaving(Exit::Waiting) }, &waiting, NAMES));
         assert_eq!(
-            lines[1],
-            "Next: agentctl approve deadbeef · agentctl approve deadbeef execute --revision 3f3f3f3f3f3f"
+            lines[1..],
+            [
+                "Next: agentctl approve deadbeef",
+                "      agentctl approve deadbeef execute --revision 3f3f3f3f3f3f"
+            ]
         );
     }
 
     #[test]
     fn a_turn_left_running_can_be_found_again() {
         let lines = text(&left(leaving(Exit::LeftRunning), &[], NAMES));
-        assert_eq!(lines[1], "Next: agentctl attach api-otter · agentctl stop api-otter");
+        assert_eq!(lines[1..], ["Next: agentctl attach api-otter", "      agentctl stop api-otter"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What every command needs: the way to the daemon, the names to print, and what its errors mean for the exit code.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use agentd_client::{CallError, Client, ConnectError, ConnectOptions, StartError, StartOptions, Startup};
@@ -17,20 +18,20 @@ use crate::render::{Line, Style};
 /// The newest sessions that names are looked up in; the daemon gives no more at once.
 const LIST_LIMIT: u32 = 500;
 
+/// The name of this program.
+const PROGRAM: &str = "agentctl";
+
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     socket: Option<PathBuf>,
-    /// `agentctl`, with its `--socket` if one was given, for the commands that are printed.
+    /// How agentctl was called, with its `--socket` if one was given, for the commands that are printed.
     pub(crate) program: String,
     pub(crate) home: Option<PathBuf>,
 }
 
 impl Context {
     pub(crate) fn new(socket: Option<PathBuf>) -> Self {
-        let program = match &socket {
-            None => "agentctl".to_owned(),
-            Some(socket) => format!("agentctl --socket {}", shell_word(&socket.to_string_lossy())),
-        };
+        let program = with_socket(&called(), socket.as_deref());
         Self { socket, program, home: std::env::var_os("HOME").map(PathBuf::from) }
     }
 
@@ -150,6 +151,32 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_unix_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
+/// How this program has to be called again: by its name where that finds it, else as it was called, made absolute.
+fn called() -> String {
+    let file = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    let own = std::env::current_exe().ok().and_then(|path| file(&path));
+    let typed = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    called_as(&typed, &path, |found| own.is_some() && file(found) == own)
+}
+
+fn called_as(typed: &Path, path: &OsStr, is_own: impl Fn(&Path) -> bool) -> String {
+    // A name without a folder was found there by the shell.
+    let is_name = typed.components().count() <= 1 && !typed.starts_with("/");
+    if is_name || std::env::split_paths(path).any(|folder| is_own(&folder.join(PROGRAM))) {
+        return PROGRAM.to_owned();
+    }
+    let absolute = std::path::absolute(typed).unwrap_or_else(|_| typed.to_owned());
+    shell_word(&absolute.to_string_lossy())
+}
+
+fn with_socket(program: &str, socket: Option<&Path>) -> String {
+    match socket {
+        None => program.to_owned(),
+        Some(socket) => format!("{program} --socket {}", shell_word(&socket.to_string_lossy())),
+    }
+}
+
 /// `text` as one word of a shell's command line.
 pub(crate) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c);
@@ -220,9 +247,25 @@ mod tests {
 
     #[test]
     fn printed_commands_reach_the_same_daemon() {
-        assert_eq!(Context::new(None).program, "agentctl");
-        assert_eq!(Context::new(Some("/run/a.sock".into())).program, "agentctl --socket /run/a.sock");
-        assert_eq!(Context::new(Some("/r n/it's".into())).program, r"agentctl --socket '/r n/it'\''s'");
+        let program = |socket: Option<&str>| with_socket("agentctl", socket.map(Path::new));
+        assert_eq!(program(None), "agentctl");
+        assert_eq!(program(Some("/run/a.sock")), "agentctl --socket /run/a.sock");
+        assert_eq!(program(Some("/r n/it's")), r"agentctl --socket '/r n/it'\''s'");
+    }
+
+    #[test]
+    fn printed_commands_can_be_pasted() {
+        let path = OsStr::new("/usr/bin:/opt/a b");
+        let called =
+            |typed: &str, own: &str| called_as(Path::new(typed), path, |found| found == Path::new(own));
+        // Its name finds it, whichever way it was called.
+        assert_eq!(called("agentctl", "/nowhere"), "agentctl");
+        assert_eq!(called("target/release/agentctl", "/usr/bin/agentctl"), "agentctl");
+        // It does not, or finds another one.
+        assert_eq!(called("/w/agentctl", "/w/agentctl"), "/w/agentctl");
+        assert_eq!(called("/w it/agentctl", "/w it/agentctl"), "'/w it/agentctl'");
+        let here = std::env::current_dir().unwrap().join("target/agentctl");
+        assert_eq!(called("./target/agentctl", "/w/agentctl"), shell_word(here.to_str().unwrap()));
     }
 
     #[test]

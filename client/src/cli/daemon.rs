@@ -12,7 +12,7 @@ use super::args::{DaemonCommand, RpcArgs};
 use super::context::Context;
 use super::exit::{Exit, Failure};
 use super::screen::{print, print_json};
-use crate::render::style::lines_of;
+use crate::render::style::{called, lines_of};
 use crate::render::{Line, Style};
 
 pub(crate) async fn daemon(context: &Context, command: DaemonCommand) -> Result<Exit, Failure> {
@@ -26,7 +26,8 @@ pub(crate) async fn daemon(context: &Context, command: DaemonCommand) -> Result<
                 let what = format!("agentd already runs (pid {pid}), and without --allow-bypass");
                 let program = &context.program;
                 return Err(Failure::failed(what)
-                    .next(format!("{program} daemon stop; {program} daemon start --allow-bypass")));
+                    .next(format!("{program} daemon stop"))
+                    .then("Then: ", format!("{program} daemon start --allow-bypass")));
             }
             let text = match startup {
                 Startup::Running => format!("agentd already runs (pid {}) at {}", status.pid, status.socket),
@@ -54,7 +55,7 @@ pub(crate) async fn daemon(context: &Context, command: DaemonCommand) -> Result<
         DaemonCommand::Doctor => {
             let client = context.connect_or_start().await?;
             let doctor = client.call::<method::DaemonDoctor>(Empty {}).await?;
-            print(&doctor_lines(&doctor))?;
+            print(&doctor_lines(&doctor, &context.program))?;
             let failed = doctor.checks.iter().any(|check| check.status == CheckStatus::Failed);
             Ok(if failed { Exit::Failed } else { Exit::Finished })
         }
@@ -110,7 +111,7 @@ fn status_lines(status: &StatusResult) -> Vec<Line> {
     lines
 }
 
-fn doctor_lines(doctor: &DoctorResult) -> Vec<Line> {
+fn doctor_lines(doctor: &DoctorResult, program: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     for check in &doctor.checks {
         let (style, mark) = match check.status {
@@ -120,10 +121,10 @@ fn doctor_lines(doctor: &DoctorResult) -> Vec<Line> {
         };
         let mut detail = lines_of(&check.detail);
         let first = detail.next().unwrap_or_default();
-        lines.push(Line::styled(style, mark).plain(&format!("{}: {first}", check.name)));
-        lines.extend(detail.map(|line| Line::from("  ").plain(&line)));
+        lines.push(Line::styled(style, mark).plain(&format!("{}: {}", check.name, called(&first, program))));
+        lines.extend(detail.map(|line| Line::from("  ").plain(&called(&line, program))));
         if let Some(fix) = &check.fix {
-            lines.push(Line::styled(Style::Dim, "  type: ").with(Style::Command, fix));
+            lines.push(Line::styled(Style::Dim, "  type: ").with(Style::Command, &called(fix, program)));
         }
     }
     lines
@@ -143,7 +144,8 @@ pub(crate) async fn rpc(context: &Context, args: RpcArgs) -> Result<Exit, Failur
             Err(Failure::failed(format!("{message} (code {}) {data}", code.code())))
         }
         Err(error @ CallError::Rpc { code: METHOD_NOT_FOUND, .. }) => Err(Failure::from(error)
-            .next(format!("{} rpc daemon/status; the names are in the protocol schema", context.program))),
+            .next(format!("{} rpc daemon/status", context.program))
+            .advice("The names of all methods are in the protocol's schema.")),
         Err(error) => Err(error.into()),
     }
 }
@@ -193,7 +195,7 @@ mod tests {
                 },
             ],
         };
-        let text: Vec<String> = doctor_lines(&doctor).iter().map(Line::text).collect();
+        let text: Vec<String> = doctor_lines(&doctor, "agentctl").iter().map(Line::text).collect();
         assert_eq!(text, ["✓ socket: fine", "✗ model: no key", "  type: agentctl key add anthropic"]);
     }
 
@@ -202,7 +204,7 @@ mod tests {
         let detail = "no model is set up. Type one of:\n  agentctl key add anthropic\n  agentctl demo".into();
         let check = Check { name: "model".into(), status: CheckStatus::Warning, detail, fix: None };
         let text: Vec<String> =
-            doctor_lines(&DoctorResult { checks: vec![check] }).iter().map(Line::text).collect();
+            doctor_lines(&DoctorResult { checks: vec![check] }, "agentctl").iter().map(Line::text).collect();
         assert_eq!(
             text,
             [

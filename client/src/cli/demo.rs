@@ -40,7 +40,7 @@ pub(crate) async fn demo(context: &Context, args: DemoArgs) -> Result<Exit, Fail
     let new = begin(&client, &folder).await?;
     if let Answerer::Person(_) = answerer {
         let pid = client.call::<method::DaemonStatus>(Empty {}).await?.pid;
-        screen.line(&second_terminal(&context.program, &new.handle, pid))?;
+        screen.lines(&second_terminal(&context.program, &new.handle, pid))?;
     }
     let result = play(context, &client, screen, answerer, &new, args.keep).await;
     match &result {
@@ -140,12 +140,12 @@ fn introduction() -> Vec<Line> {
     ]
 }
 
-fn second_terminal(program: &str, handle: &str, pid: u32) -> Line {
-    Line::from("While it waits, try in a second terminal: ")
-        .with(Style::Command, &format!("{program} attach {handle}"))
-        .plain(" or ")
-        .with(Style::Command, &format!("kill -9 {pid}"))
-        .plain(" and see it go on here.")
+fn second_terminal(program: &str, handle: &str, pid: u32) -> Vec<Line> {
+    vec![
+        Line::from("While it waits, try in a second terminal, and see it go on here:"),
+        Line::from("  ").with(Style::Command, &format!("{program} attach {handle}")),
+        Line::from("  ").with(Style::Command, &format!("kill -9 {pid}")),
+    ]
 }
 
 fn afterwards(program: &str, cycle: Cycle) -> Vec<Line> {
@@ -187,10 +187,9 @@ fn keep(context: &Context, folder: TempDir, new: &NewResult) -> Result<(), Failu
     let path = folder.keep();
     Ok(screen::say(&[
         Line::from(format!("Kept: session {} and {}", new.handle, path.display())),
-        Line::styled(Style::Dim, "Remove them with: ").with(
-            Style::Command,
-            &format!("{} rm --force {}; rm -r {}", context.program, new.handle, path.display()),
-        ),
+        Line::styled(Style::Dim, "Remove them with:"),
+        Line::from("  ").with(Style::Command, &format!("{} rm --force {}", context.program, new.handle)),
+        Line::from("  ").with(Style::Command, &format!("rm -r {}", path.display())),
     ])?)
 }
 
@@ -218,8 +217,10 @@ mod tests {
 
     #[test]
     fn it_offers_to_try_the_worst() {
-        let text = second_terminal("agentctl", "demo-otter", 42).text();
-        assert!(text.contains("agentctl attach demo-otter") && text.contains("kill -9 42"), "{text}");
+        let lines = second_terminal("agentctl", "demo-otter", 42);
+        let text: Vec<String> = lines.iter().map(Line::text).collect();
+        // Each as it has to be typed, with nothing behind it.
+        assert_eq!(text[1..], ["  agentctl attach demo-otter", "  kill -9 42"]);
     }
 
     #[test]

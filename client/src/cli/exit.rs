@@ -4,6 +4,9 @@ use std::process::ExitCode;
 
 use agentd_protocol::turn::Outcome;
 
+use crate::render::style::called;
+use crate::render::{Line, Style};
+
 /// How agentctl ends. The same on a terminal and off it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -68,7 +71,7 @@ impl Exit {
             Exit::Finished => "finished",
             Exit::Failed => "failed, or the prompt was taken back",
             Exit::Usage => "usage: the arguments are wrong or ambiguous",
-            Exit::LeftRunning => "left running: this client detached, the turn goes on",
+            Exit::LeftRunning => "left running: run was left, its turn goes on (attach ends with 0)",
             Exit::Waiting => "waiting for an approval; stderr has its id and the next command",
             Exit::Refused => "refused, by a person or by the daemon",
             Exit::Deviations => "the verifier found deviations from the plan (not built yet)",
@@ -112,15 +115,15 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
     pub(crate) message: String,
-    /// A command, or a sentence, that leads on.
-    pub(crate) next: Option<String>,
+    /// What leads on: one command a line, or a sentence without one.
+    pub(crate) next: Vec<Line>,
     /// Whoever read the output closed it: they have what they wanted.
     pub(crate) reader_gone: bool,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), next: None, reader_gone: false }
+        Self { exit, message: message.into(), next: Vec::new(), reader_gone: false }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -131,9 +134,37 @@ impl Failure {
         Self::new(Exit::Failed, message)
     }
 
+    /// The command to type now.
     #[must_use]
-    pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
-        self.next = Some(next.into());
+    pub(crate) fn next(self, command: impl AsRef<str>) -> Self {
+        self.then("Next: ", command)
+    }
+
+    /// A command, and before it what it is for: `To see it: `.
+    #[must_use]
+    pub(crate) fn then(mut self, why: &str, command: impl AsRef<str>) -> Self {
+        self.next.push(Line::styled(Style::Dim, why).with(Style::Command, command.as_ref()));
+        self
+    }
+
+    /// A sentence that leads on where no single command does.
+    #[must_use]
+    pub(crate) fn advice(mut self, sentence: impl AsRef<str>) -> Self {
+        self.next.push(Line::styled(Style::Dim, sentence.as_ref()));
+        self
+    }
+
+    /// What leads on, as text.
+    #[cfg(test)]
+    pub(crate) fn told_next(&self) -> String {
+        self.next.iter().map(Line::text).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The same, with every command as this agentctl has to be called: see [`called`].
+    #[must_use]
+    pub(crate) fn called(mut self, program: &str) -> Self {
+        self.message = called(&self.message, program);
+        self.next = self.next.iter().map(|line| line.called(program)).collect();
         self
     }
 }

@@ -3,12 +3,13 @@
 
 mod approvals;
 mod calls;
+mod ran;
 mod tell;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use agentd_protocol::approval::{Approval, ApprovalKind, By};
+use agentd_protocol::approval::{Approval, ApprovalKind, By, Choice};
 use agentd_protocol::event::{Event, EventBody, Role, Text, ToolStatus};
 use agentd_protocol::plan::PlanAuthor;
 use agentd_protocol::session::Activity;
@@ -16,15 +17,19 @@ use agentd_protocol::turn::{Denial, Outcome, Usage};
 use agentd_protocol::{ApprovalId, CallId, MessageId, Mode, Seq, TurnId};
 
 use calls::Calls;
-use tell::note;
-pub(crate) use tell::{settled, told, who};
+pub(crate) use ran::Ran;
+pub(crate) use tell::{answered_elsewhere, elsewhere, settled, told};
+use tell::{note, who};
 
 use super::exit::Exit;
-use crate::render::line::{Changed, changed_file, short_path};
+use crate::render::line::{Changed, Seen, changed_file, short_path};
 use crate::render::{Line, Style};
 
 /// What the daemon says of an answer that a person cut off before its first word.
 const INTERRUPTED: &str = "interrupted";
+
+/// The notice that goes with a `planRecovered` event.
+const RECOVERED: &str = "planRecovered";
 
 /// What is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +53,10 @@ pub(crate) enum Output {
     TextEnd,
     /// A message of the model, complete. It was shown as [`Output::Text`] where text is streamed.
     Message(Text),
+    /// A command has ended: the end of its output, and how it ended.
+    Ran(Box<Ran>),
+    /// So many turns of the past come before what is shown.
+    Earlier(u64),
     /// A person is asked.
     Ask(Box<Approval>),
     /// The approval with this id is about other content now.
@@ -73,6 +82,8 @@ pub(crate) struct Finished {
     pub(crate) usage: Usage,
     pub(crate) denials: Vec<Denial>,
     pub(crate) files: BTreeMap<String, Changed>,
+    /// How `files` are known.
+    pub(crate) seen: Seen,
     /// What is known about the plan's verification.
     pub(crate) verification: Vec<String>,
 }
@@ -120,6 +131,10 @@ pub(crate) struct Follow {
     author: Option<PlanAuthor>,
     /// Approvals that were output and are not settled.
     asked: Vec<Approval>,
+    /// What could be chosen, of approvals that are not settled.
+    choices: HashMap<ApprovalId, Vec<Choice>>,
+    /// Whether a command ran in this turn.
+    commands_ran: bool,
     files: BTreeMap<String, Changed>,
     verification: Vec<String>,
     stopping: bool,
@@ -147,6 +162,8 @@ impl Follow {
             prompts: HashMap::new(),
             author: None,
             asked: Vec::new(),
+            choices: HashMap::new(),
+            commands_ran: false,
             files: BTreeMap::new(),
             verification: Vec::new(),
             stopping: false,
@@ -277,9 +294,9 @@ impl Follow {
                     retry_at.zip(at).map(|(then, now)| then.unix_ms().saturating_sub(now.unix_ms()).max(0));
                 self.aborted(&message_id, reason, wait)
             }
-            EventBody::ToolCallStarted { call_id, tool, title, .. } => {
+            EventBody::ToolCallStarted { call_id, tool, kind, title, .. } => {
                 let title = if title.trim().is_empty() { tool } else { title };
-                self.calls.start(call_id, title)
+                self.calls.start(call_id, title, kind)
             }
             EventBody::ToolCallFinished { call_id, status, reason, content, .. } => {
                 self.call_finished(&call_id, status, reason.as_deref(), &content)
@@ -298,6 +315,10 @@ impl Follow {
             EventBody::Notice { code, text } => {
                 if code.starts_with("plan.verif") {
                     self.verification.push(text.clone());
+                }
+                // The journaled event tells it.
+                if code == RECOVERED {
+                    return Vec::new();
                 }
                 vec![Output::Line(Line::styled(Style::Warn, "note: ").plain(&text))]
             }
@@ -379,6 +400,7 @@ impl Follow {
             usage: Usage::default(),
             denials: Vec::new(),
             files: BTreeMap::new(),
+            seen: Seen::Whole,
             verification: Vec::new(),
         }))]
     }
@@ -386,6 +408,7 @@ impl Follow {
     fn turn_started(&mut self, turn: Option<TurnId>) -> Vec<Output> {
         self.activity = Activity::Running;
         self.files.clear();
+        self.commands_ran = false;
         self.verification.clear();
         self.stopping = false;
         if self.phase == Phase::History && self.goal == Goal::Session {
@@ -428,6 +451,8 @@ impl Follow {
             usage,
             denials,
             files: std::mem::take(&mut self.files),
+            // Until somebody asks the daemon.
+            seen: if std::mem::take(&mut self.commands_ran) { Seen::Unknown } else { Seen::Whole },
             verification: std::mem::take(&mut self.verification),
         });
         let is_past = self.phase == Phase::History && !matches!(self.goal, Goal::Turn(_));
@@ -513,6 +538,13 @@ impl Follow {
         content: &Text,
     ) -> Vec<Output> {
         let mut outputs = self.calls.name(id);
+        let is_command = self.calls.is_command(id);
+        self.commands_ran |= is_command && !matches!(status, ToolStatus::Denied | ToolStatus::NotRun);
+        if let Some(ran) = Ran::of(id, status, reason, content).filter(|_| is_command) {
+            outputs.extend([Output::TextEnd, Output::Ran(Box::new(ran))]);
+            outputs.extend(self.calls.finish(id));
+            return outputs;
+        }
         // What a person answered was told when they did.
         let answered = matches!(reason, Some("plan.keepPlanning" | "person.denied"));
         if status != ToolStatus::Ok && !answered {
@@ -530,7 +562,7 @@ impl Follow {
     }
 
     fn file_changed(&mut self, path: String, gone: bool, added: u32, removed: u32) -> Vec<Output> {
-        let change = Changed { added: added.into(), removed: removed.into(), gone };
+        let change = Changed { added: added.into(), removed: removed.into(), gone, what: None };
         let line = changed_file(&path, change, &self.cwd);
         let total = self.files.entry(path).or_default();
         total.added += change.added;

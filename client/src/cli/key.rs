@@ -64,7 +64,7 @@ async fn store(context: &Context, client: &Client, provider: String, key: String
         "{provider}: the key is stored, but a test with {} failed: {why}",
         test.model
     ))
-    .next(format!("if it is the key, {} key add {provider} replaces it", context.program)))
+    .then("If it is the key, replace it: ", format!("{} key add {provider}", context.program)))
 }
 
 /// One line, from a pipe as it is, from a terminal without showing it.

@@ -41,33 +41,37 @@ use crate::render::{Line, Style};
 /// Whatever keeps the command from being done, with its exit code.
 pub(crate) async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let context = Context::new(cli.socket);
-    match cli.command {
-        Command::Demo(args) => demo::demo(&context, args).await,
-        Command::Run(args) => run::run(&context, args).await,
-        Command::Send(args) => run::send(&context, args).await,
-        Command::Stop(args) => run::stop(&context, args).await,
-        Command::Attach(args) => run::attach(&context, args).await,
-        Command::Log(args) => look::log::log(&context, args).await,
-        Command::Show(args) => look::show::show(&context, args).await,
-        Command::Events(args) => look::events::events(&context, args).await,
-        Command::Wait(args) => look::wait::wait(&context, args).await,
-        Command::Ls(args) => sessions::ls(&context, args).await,
-        Command::Fork(args) => sessions::fork(&context, args).await,
-        Command::Rewind(args) => sessions::rewind(&context, args).await,
-        Command::Archive(args) => sessions::archive(&context, args).await,
-        Command::Export(args) => moving::export(&context, args).await,
-        Command::Import(args) => moving::import(&context, args).await,
-        Command::Diff(args) => diff::diff(&context, args).await,
-        Command::Search(args) => search::search(&context, args).await,
-        Command::Rm(args) => sessions::rm(&context, args).await,
-        Command::Waiting => approve::waiting(&context).await,
-        Command::Approve(args) => approve::approve(&context, args).await,
-        Command::Deny(args) => approve::deny(&context, args).await,
-        Command::Mode(args) => sessions::mode(&context, args).await,
-        Command::Plan(PlanCommand::Show(args)) => sessions::plan_show(&context, args).await,
-        Command::Key(command) => key::key(&context, command).await,
-        Command::Daemon(command) => daemon::daemon(&context, command).await,
-        Command::Rpc(args) => daemon::rpc(&context, args).await,
+    command(&context, cli.command).await.map_err(|failure| failure.called(&context.program))
+}
+
+async fn command(context: &Context, command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Demo(args) => demo::demo(context, args).await,
+        Command::Run(args) => run::run(context, args).await,
+        Command::Send(args) => run::send(context, args).await,
+        Command::Stop(args) => run::stop(context, args).await,
+        Command::Attach(args) => run::attach(context, args).await,
+        Command::Log(args) => look::log::log(context, args).await,
+        Command::Show(args) => look::show::show(context, args).await,
+        Command::Events(args) => look::events::events(context, args).await,
+        Command::Wait(args) => look::wait::wait(context, args).await,
+        Command::Ls(args) => sessions::ls(context, args).await,
+        Command::Fork(args) => sessions::fork(context, args).await,
+        Command::Rewind(args) => sessions::rewind(context, args).await,
+        Command::Archive(args) => sessions::archive(context, args).await,
+        Command::Export(args) => moving::export(context, args).await,
+        Command::Import(args) => moving::import(context, args).await,
+        Command::Diff(args) => diff::diff(context, args).await,
+        Command::Search(args) => search::search(context, args).await,
+        Command::Rm(args) => sessions::rm(context, args).await,
+        Command::Waiting => approve::waiting(context).await,
+        Command::Approve(args) => approve::approve(context, args).await,
+        Command::Deny(args) => approve::deny(context, args).await,
+        Command::Mode(args) => sessions::mode(context, args).await,
+        Command::Plan(PlanCommand::Show(args)) => sessions::plan_show(context, args).await,
+        Command::Key(command) => key::key(context, command).await,
+        Command::Daemon(command) => daemon::daemon(context, command).await,
+        Command::Rpc(args) => daemon::rpc(context, args).await,
     }
 }
 
@@ -80,8 +84,6 @@ pub(crate) fn print_failure(failure: &Failure) -> io::Result<()> {
     if let Some(first) = lines.first_mut() {
         *first = std::mem::take(first).behind(&Line::styled(Style::Bad, "agentctl: "));
     }
-    if let Some(next) = &failure.next {
-        lines.push(Line::styled(Style::Dim, "Next: ").with(Style::Command, next));
-    }
+    lines.extend(failure.next.iter().cloned());
     screen::say(&lines)
 }

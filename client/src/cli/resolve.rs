@@ -126,7 +126,8 @@ fn of_folder<'a>(
 
 fn none_here(here: &Here) -> Failure {
     Failure::usage(format!("no session belongs to {}", here.cwd.display()))
-        .next("agentctl run \"…\" starts one; agentctl ls shows the others")
+        .then("To start one: ", "agentctl run \"…\"")
+        .then("To see the others: ", "agentctl ls")
 }
 
 /// Names each of `found` so that it can be told from the others, and by an end of its id that no session of `rows`
@@ -153,9 +154,7 @@ fn ambiguous(
     }
     let failure = Failure::usage(message);
     match found.first() {
-        Some(first) => {
-            failure.next(format!("name one by the end of its id: {}", again(&suffix(rows, first))))
-        }
+        Some(first) => failure.then("Name one by the end of its id: ", again(&suffix(rows, first))),
         None => failure,
     }
 }
@@ -176,12 +175,13 @@ fn suffix(rows: &[Row], row: &Row) -> String {
 #[derive(Debug)]
 pub(crate) enum Found<'a> {
     One(&'a WaitingApproval),
-    /// Nothing was named, and these could be meant: those of this folder if it has any, else all.
+    /// Nothing was named, and these of this folder could be meant.
     Several(Vec<&'a WaitingApproval>),
+    /// Nothing was named, and nothing of this folder waits. What waits elsewhere is never meant by itself.
+    Elsewhere,
 }
 
-/// The approval that `spec` names: a full id, the end of one, or nothing when exactly one waits, or exactly one of
-/// this folder.
+/// The approval that `spec` names: a full id, the end of one, or nothing for the only one of this folder.
 pub(crate) fn approval<'a>(
     waiting: &'a [WaitingApproval],
     spec: Option<&str>,
@@ -194,10 +194,9 @@ pub(crate) fn approval<'a>(
         let is_here =
             |waiting: &&WaitingApproval| here.folders().any(|folder| Path::new(&waiting.cwd) == folder);
         let of_here: Vec<&WaitingApproval> = waiting.iter().filter(is_here).collect();
-        return Ok(match (waiting, of_here.as_slice()) {
-            ([one], _) => Found::One(one),
-            (_, [one]) => Found::One(one),
-            (_, []) => Found::Several(waiting.iter().collect()),
+        return Ok(match of_here.as_slice() {
+            [] => Found::Elsewhere,
+            [one] => Found::One(one),
             _ => Found::Several(of_here),
         });
     };
@@ -317,7 +316,7 @@ mod tests {
             failure.message,
             "several sessions are named \"otter\":\n  otter  aaaabeef  ~/api\n  otter  bbbbbeef  /w"
         );
-        assert!(failure.next.unwrap().ends_with("agentctl stop aaaabeef"));
+        assert!(failure.told_next().ends_with("agentctl stop aaaabeef"));
         assert_eq!(session(&rows, Some("aaaabeef"), &here, None, &stop).unwrap(), rows[0].session_id);
         // Ids that share more than eight characters are told apart all the same.
         rows[0].session_id = "0193aaaa-0000-7000-8000-0001bbbbbeef".parse().unwrap();
@@ -339,7 +338,7 @@ mod tests {
     fn found<'a>(list: &'a [WaitingApproval], spec: Option<&str>, here: &Here) -> &'a WaitingApproval {
         match approval(list, spec, here).unwrap() {
             Found::One(one) => one,
-            Found::Several(_) => panic!("several"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -351,13 +350,15 @@ mod tests {
         assert_eq!(found(&list, Some(&list[1].approval.approval_id.to_string()), &here), &list[1]);
         assert_eq!(approval(&list, Some("1111"), &here).unwrap_err().exit, Exit::Usage);
         assert_eq!(approval(&list, Some("111"), &here).unwrap_err().exit, Exit::Failed);
-        assert!(matches!(approval(&list, None, &here), Ok(Found::Several(all)) if all.len() == 2));
-        assert_eq!(found(&list[..1], None, &here), &list[0]);
+        // The only one of all is not meant either: it may be another project's.
+        for list in [&list[..], &list[..1]] {
+            assert!(matches!(approval(list, None, &here), Ok(Found::Elsewhere)));
+        }
         assert_eq!(approval(&[], None, &here).unwrap_err().exit, Exit::Failed);
     }
 
     #[test]
-    fn of_several_approvals_the_one_of_this_folder_is_meant() {
+    fn nothing_named_is_what_waits_in_this_folder() {
         let mut list = [waiting("aaaa1111"), waiting("bbbb1111"), waiting("cccc1111")];
         list[1].cwd = "/w/api".into();
         assert_eq!(found(&list, None, &here("/w/api/src", Some("/w/api"))), &list[1]);

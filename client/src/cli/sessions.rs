@@ -28,7 +28,7 @@ pub(crate) async fn ls(context: &Context, args: LsArgs) -> Result<Exit, Failure>
                 .with(Style::Command, &format!("{} run \"…\"", context.program)),
         ]
     } else {
-        line::list(&rows, args.all, &here, context.home(), now(), screen::print_width())
+        line::list(&rows, args.all, &here, context.home(), now(), screen::print_width(), &context.program)
     };
     screen::print(&lines)?;
     Ok(Exit::Finished)

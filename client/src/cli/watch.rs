@@ -1,7 +1,9 @@
 //! Following a session: events in, lines out, until it ends or is left. The rules are in [`Follow`]; here they meet the
-//! connection, the terminal and the signals. `asking` puts approvals before a person, `recall` shows what was before.
+//! connection, the terminal and the signals. `asking` puts approvals before a person, `recall` shows what was before, `changed` asks what a
+//! turn changed.
 
 mod asking;
+mod changed;
 mod recall;
 mod silence;
 
@@ -319,10 +321,28 @@ impl Watch {
                 self.say_past()?;
                 self.message(text).await?;
             }
+            Output::Ran(ran) => {
+                self.say_past()?;
+                let show = |id: &str| format!("{} show {} {id}", self.context.program, self.target.handle);
+                for line in ran.lines(self.screen.width(), show) {
+                    self.say(line)?;
+                }
+            }
+            Output::Earlier(turns) => {
+                let count = if turns == 1 {
+                    "1 earlier turn is".to_owned()
+                } else {
+                    format!("{turns} earlier turns are")
+                };
+                let all = format!("{} log {} --all", self.context.program, self.target.handle);
+                self.say(
+                    Line::styled(Style::Dim, &format!("{count} not shown: ")).with(Style::Command, &all),
+                )?;
+            }
             Output::Ask(approval) => self.queue.push_back(*approval),
             Output::Changed(approval) => self.changed(*approval)?,
             Output::Settled { id, line } => self.settled(&id, line)?,
-            Output::Past(finished) => self.past_turn(finished)?,
+            Output::Past(finished) => self.past_turn(finished).await?,
             Output::Finished(finished) => {
                 self.say_past()?;
                 return self.turn_finished(finished).await;
@@ -340,7 +360,8 @@ impl Watch {
         Ok(self.screen.message(&whole)?)
     }
 
-    async fn turn_finished(&mut self, finished: Box<Finished>) -> Result<Option<End>, Failure> {
+    async fn turn_finished(&mut self, mut finished: Box<Finished>) -> Result<Option<End>, Failure> {
+        self.look_at_changes(&mut finished).await;
         match self.target.until {
             Until::Turn(own) if finished.turn == Some(own) => return Ok(Some(End::Turn(finished))),
             Until::Turn(_) => {}

@@ -46,7 +46,8 @@ fn counted(file: &FileDelta) -> Option<u64> {
     (total > 0).then_some(total)
 }
 
-fn what(file: &FileDelta) -> &'static str {
+/// What happened to a file of which no lines are counted.
+pub(crate) fn what(file: &FileDelta) -> &'static str {
     match (file.binary, file.kind) {
         (true, _) => "binary",
         (_, DeltaKind::Added) => "new, empty or not compared",

@@ -84,7 +84,24 @@ pub(crate) struct Changed {
     pub(crate) removed: u64,
     /// Whether the file is gone.
     pub(crate) gone: bool,
+    /// What happened to it, where lines are not counted.
+    pub(crate) what: Option<&'static str>,
 }
+
+/// How the files that a turn changed are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// All of them.
+    #[default]
+    Whole,
+    /// What tools changed. Commands ran, too, and where there are no snapshots nothing shows what they did.
+    ToolsOnly,
+    /// What tools changed. Commands ran, too, and what they did was not found out here.
+    Unknown,
+}
+
+/// So many files are named at the end of a turn.
+const FILES_NAMED: usize = 20;
 
 pub(crate) fn changed_file(path: &str, changed: Changed, cwd: &str) -> Line {
     let short = Path::new(path).strip_prefix(cwd).map_or(path.to_owned(), |rest| rest.display().to_string());
@@ -92,19 +109,39 @@ pub(crate) fn changed_file(path: &str, changed: Changed, cwd: &str) -> Line {
     if changed.gone {
         return line.with(Style::Bad, "  deleted");
     }
+    if let Some(what) = changed.what {
+        return line.with(Style::Dim, &format!("  {what}"));
+    }
     line.with(Style::Good, &format!("  +{}", changed.added))
         .with(Style::Bad, &format!(" -{}", changed.removed))
 }
 
-/// What a turn leaves: the files it changed, the tokens it took.
-pub(crate) fn summary(files: &BTreeMap<String, Changed>, usage: &Usage, cwd: &str) -> Vec<Line> {
+/// What a turn leaves: the files it changed, the tokens it took. `all`: the command that shows every change.
+pub(crate) fn summary(
+    files: &BTreeMap<String, Changed>,
+    seen: Seen,
+    all: &str,
+    usage: &Usage,
+    cwd: &str,
+) -> Vec<Line> {
     let mut lines = Vec::new();
-    match files.len() {
-        0 => {}
-        1 => lines.push(Line::styled(Style::Bold, "1 file changed")),
-        n => lines.push(Line::styled(Style::Bold, &format!("{n} files changed"))),
+    let count = match files.len() {
+        0 if seen == Seen::Whole => None,
+        0 => Some("No file changed".to_owned()),
+        1 => Some("1 file changed".to_owned()),
+        n => Some(format!("{n} files changed")),
+    };
+    let count = count.map(|count| Line::styled(Style::Bold, &count));
+    lines.extend(count.map(|line| match seen {
+        Seen::Whole => line,
+        Seen::ToolsOnly => line.with(Style::Dim, " by its tools; what commands change is not seen here"),
+        Seen::Unknown => line.with(Style::Dim, " by its tools; all: ").with(Style::Command, all),
+    }));
+    lines.extend(files.iter().take(FILES_NAMED).map(|(path, changed)| changed_file(path, *changed, cwd)));
+    if files.len() > FILES_NAMED {
+        let more = format!("  and {} more: ", files.len() - FILES_NAMED);
+        lines.push(Line::styled(Style::Dim, &more).with(Style::Command, all));
     }
-    lines.extend(files.iter().map(|(path, changed)| changed_file(path, *changed, cwd)));
     // A server that does not count says nothing, rather than nothing at all.
     if usage.input_tokens + usage.output_tokens > 0 {
         lines.push(Line::styled(Style::Dim, &format!("Tokens: {}", tokens(usage))));
@@ -120,6 +157,7 @@ pub(crate) fn list(
     home: Option<&Path>,
     now: Timestamp,
     width: usize,
+    program: &str,
 ) -> Vec<Line> {
     let mut lines = Vec::new();
     let widest = |column: fn(&Row) -> usize| rows.iter().map(column).max().unwrap_or(0);
@@ -145,7 +183,10 @@ pub(crate) fn list(
         lines.push(Line::styled(Style::Good, "● ").with(Style::Dim, "= in this folder"));
     }
     if hidden > 0 {
-        lines.push(Line::styled(Style::Dim, &format!("and {hidden} more idle: agentctl ls --all")));
+        lines.push(
+            Line::styled(Style::Dim, &format!("and {hidden} more idle: "))
+                .with(Style::Command, &format!("{program} ls --all")),
+        );
     }
     lines
 }
@@ -344,6 +385,7 @@ pub(crate) mod tests {
             Some(Path::new("/home/u")),
             Timestamp::from_unix_ms(65_000),
             80,
+            "agentctl",
         );
         insta::assert_snapshot!(text(&lines));
     }
@@ -363,7 +405,9 @@ pub(crate) mod tests {
         let mut rows = vec![row("otter", "/w", Activity::Idle, 0)];
         rows[0].last_prompt = Some("Add paging\u{1b} to the API".into());
         rows[0].held_prompts = 2;
-        let line = |rows: &[Row]| list(rows, false, "/", None, Timestamp::from_unix_ms(0), 160)[1].text();
+        let line = |rows: &[Row]| {
+            list(rows, false, "/", None, Timestamp::from_unix_ms(0), 160, "agentctl")[1].text()
+        };
         assert!(
             line(&rows).ends_with("/w  finished  2 held  Add paging<U+001B> to the API"),
             "{}",
@@ -380,11 +424,11 @@ pub(crate) mod tests {
         rows[0].title = Some("a title that is far too long for what is left of the line here".into());
         let now = Timestamp::from_unix_ms(0);
         for width in [80, 100, 160] {
-            for line in list(&rows, true, "/", Some(Path::new("/home/u")), now, width) {
+            for line in list(&rows, true, "/", Some(Path::new("/home/u")), now, width, "agentctl") {
                 assert!(line.width() <= width, "{}", line.text());
             }
         }
-        let line = list(&rows, true, "/", Some(Path::new("/home/u")), now, 80)[1].text();
+        let line = list(&rows, true, "/", Some(Path::new("/home/u")), now, 80, "agentctl")[1].text();
         assert!(line.contains("…") && line.contains("/billing/api-gateway  finished"), "{line}");
     }
 
@@ -393,15 +437,16 @@ pub(crate) mod tests {
         let rows: Vec<Row> = (0..15).map(|n| row(&format!("s{n}"), "/w", Activity::Idle, n)).collect();
         let now = Timestamp::from_unix_ms(0);
         assert!(
-            text(&list(&rows, false, "/", None, now, 80)).ends_with("and 5 more idle: agentctl ls --all")
+            text(&list(&rows, false, "/", None, now, 80, "agentctl"))
+                .ends_with("and 5 more idle: agentctl ls --all")
         );
-        assert_eq!(list(&rows, true, "/", None, now, 80).len(), 16);
+        assert_eq!(list(&rows, true, "/", None, now, 80, "agentctl").len(), 16);
     }
 
     #[test]
     fn the_summary_counts_files_and_tokens() {
         let files = BTreeMap::from([
-            ("/home/u/api/src/a.rs".to_owned(), Changed { added: 12, removed: 3, gone: false }),
+            ("/home/u/api/src/a.rs".to_owned(), Changed { added: 12, removed: 3, ..Changed::default() }),
             ("/home/u/api/old.rs".to_owned(), Changed { gone: true, ..Changed::default() }),
         ]);
         let usage = Usage {
@@ -411,13 +456,31 @@ pub(crate) mod tests {
             cache_write_tokens: 0,
             requests: 3,
         };
+        let whole = |files: &BTreeMap<String, Changed>, usage: &Usage| {
+            text(&summary(files, Seen::Whole, "agentctl diff otter", usage, "/home/u/api"))
+        };
         assert_eq!(
-            text(&summary(&files, &usage, "/home/u/api")),
+            whole(&files, &usage),
             "2 files changed\n  old.rs  deleted\n  src/a.rs  +12 -3\nTokens: 12.3k in, 678 out, 9.0k from the cache"
         );
-        assert!(summary(&BTreeMap::new(), &Usage::default(), "/").is_empty());
+        assert_eq!(whole(&BTreeMap::new(), &Usage::default()), "");
         let uncounted = Usage { requests: 1, ..Usage::default() };
-        assert!(summary(&BTreeMap::new(), &uncounted, "/").is_empty());
+        assert_eq!(whole(&BTreeMap::new(), &uncounted), "");
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_turns_changes_is_said() {
+        let said = |files: usize, seen| {
+            let files = (0..files).map(|n| (format!("/w/f{n:02}"), Changed::default())).collect();
+            text(&summary(&files, seen, "agentctl diff otter", &Usage::default(), "/w"))
+        };
+        assert_eq!(
+            said(1, Seen::Unknown),
+            "1 file changed by its tools; all: agentctl diff otter\n  f00  +0 -0"
+        );
+        assert!(said(0, Seen::Unknown).starts_with("No file changed by its tools; all: agentctl diff otter"));
+        assert!(said(2, Seen::ToolsOnly).starts_with("2 files changed by its tools; what commands change"));
+        assert!(said(25, Seen::Whole).ends_with("\n  f19  +0 -0\n  and 5 more: agentctl diff otter"));
     }
 
     #[test]

@@ -120,6 +120,12 @@ impl Line {
         self.spans.iter().map(Span::text).collect()
     }
 
+    /// The same, with commands as this agentctl has to be called.
+    #[must_use]
+    pub(crate) fn called(&self, program: &str) -> Line {
+        self.spans.iter().fold(Line::new(), |line, span| line.with(span.style, &called(&span.text, program)))
+    }
+
     /// `self` after `prefix`.
     #[must_use]
     pub(crate) fn behind(self, prefix: &Line) -> Line {
@@ -209,6 +215,32 @@ pub(crate) fn last_chars(text: &str) -> &str {
     text.get(start..).unwrap_or_default()
 }
 
+/// `text` with `agentctl` at the beginning of a command replaced by `program`. The daemon cannot know how its client is
+/// called; a command that is printed has to work when it is pasted.
+pub(crate) fn called(text: &str, program: &str) -> String {
+    const NAME: &str = "agentctl";
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(NAME) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let begins = out.chars().next_back().is_none_or(|c| c.is_whitespace() || "(`\"'".contains(c));
+        // Whatever else the name stands in is no command: `approved by agentctl (7)`.
+        let after = from.get(NAME.len()..).unwrap_or_default();
+        let command = after.strip_prefix(' ').is_some_and(|word| {
+            word.starts_with(|c: char| c.is_ascii_lowercase() || c == '-') && !word.starts_with("is ")
+        });
+        if begins && command && !from.starts_with(&format!("{program} ")) {
+            out.push_str(program);
+        } else {
+            out.push_str(NAME);
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
 /// `text` in quotes, on one line, with what cannot be seen shown as everywhere else.
 pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", show_line(text))
@@ -245,6 +277,27 @@ mod tests {
         assert_eq!(shown_after("👩\u{200d}", "🔬 abc", show_line), "🔬 abc");
         assert_eq!(Line::from("👩").plain("\u{200d}🔬 abc").text(), "👩\u{200d}🔬 abc");
         assert_eq!(Line::from("👩\u{200d}🔬🔬").cut(4).text(), "👩…");
+    }
+
+    #[test]
+    fn commands_are_printed_as_this_agentctl_is_called() {
+        for (program, text, expected) in [
+            ("/w/agentctl", "type: agentctl daemon stop", "type: /w/agentctl daemon stop"),
+            (
+                "/w/agentctl",
+                "`agentctl key add x`, or agentctl ls",
+                "`/w/agentctl key add x`, or /w/agentctl ls",
+            ),
+            (
+                "/w/agentctl",
+                "approved by agentctl (7), /x/agentctl ls",
+                "approved by agentctl (7), /x/agentctl ls",
+            ),
+            ("agentctl --socket /s", "agentctl --socket /s ls", "agentctl --socket /s ls"),
+            ("agentctl --socket /s", "agentctl ls", "agentctl --socket /s ls"),
+        ] {
+            assert_eq!(called(text, program), expected);
+        }
     }
 
     #[test]

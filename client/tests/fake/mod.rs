@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub(crate) const SESSION: &str = "0193aaaa-0000-7000-8000-000000000001";
+/// Stands in answers for the folder that agentctl is called in.
+pub(crate) const HERE: &str = "@here";
 pub(crate) const APPROVAL: &str = "0193aaaa-0000-7000-8000-000000000001:a:9b1c0000deadbeef";
 
 /// What a method answers: a result or an error object, and events that follow on the newest subscription.
@@ -51,6 +53,8 @@ impl Reply {
 type Script = Box<dyn Fn(&Value) -> Reply + Send + Sync>;
 
 struct Inner {
+    /// The folder that agentctl is called in.
+    here: String,
     script: HashMap<String, Script>,
     calls: Mutex<Vec<(String, Value)>>,
     called: Condvar,
@@ -74,6 +78,7 @@ impl Fake {
             .unwrap();
         let listener = UnixListener::bind(folder.path().join("s")).unwrap();
         let inner = Arc::new(Inner {
+            here: folder.path().canonicalize().unwrap().display().to_string(),
             script: script.into_iter().map(|(method, script)| (method.to_owned(), script)).collect(),
             calls: Mutex::default(),
             called: Condvar::new(),
@@ -116,7 +121,7 @@ impl Fake {
         }
     }
 
-    fn command(&self, program: &str, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
             .args(args)
@@ -221,6 +226,7 @@ impl Inner {
                 Err(error) => answer["error"] = error,
             }
             // At once: a test may send an event on the same stream at this moment.
+            let answer = answer.to_string().replace(HERE, &self.here);
             writer.write_all(format!("{answer}\n").as_bytes()).unwrap();
             for event in reply.events {
                 self.send(event);
@@ -339,7 +345,7 @@ pub(crate) fn waiting(approval: Value) -> Value {
     let mut waiting = approval;
     waiting["sessionId"] = SESSION.into();
     waiting["handle"] = "api-otter".into();
-    waiting["cwd"] = "/tmp".into();
+    waiting["cwd"] = HERE.into();
     waiting["mode"] = "plan".into();
     waiting
 }

@@ -5,12 +5,13 @@ use agentd_protocol::approval::{Approval, By, ChoiceId};
 use agentd_protocol::event::Resolution;
 use agentd_protocol::session::{Activity, State};
 
-use super::tell::{self, note};
+use super::tell;
 use super::{Follow, Goal, Output, Phase};
 use crate::render::Line;
 
 impl Follow {
     pub(super) fn ask(&mut self, approval: Approval) -> Vec<Output> {
+        self.choices.insert(approval.approval_id.clone(), approval.choices.clone());
         // Much of what history asks is settled by now; `synced` has what is not.
         if self.phase != Phase::Live {
             return Vec::new();
@@ -45,7 +46,16 @@ impl Follow {
         if self.asked.is_empty() && self.activity == Activity::Waiting {
             self.activity = Activity::Running;
         }
-        let line = (!self.is_me(by)).then(|| tell::settled(resolution, choice, by, feedback));
+        let choices = self.choices.remove(&id).unwrap_or_default();
+        let label =
+            choices.iter().find(|offered| Some(offered.id) == choice).map(|offered| offered.label.as_str());
+        let line = (!self.is_me(by)).then(|| match resolution {
+            // Nobody else's terminal is meant by what is looked back at.
+            Resolution::Answered if self.phase != Phase::History => {
+                tell::answered_elsewhere(choice, label, by, feedback)
+            }
+            _ => tell::settled(resolution, choice, label, by, feedback),
+        });
         vec![Output::Settled { id, line }]
     }
 
@@ -53,11 +63,7 @@ impl Follow {
         let mut outputs = Vec::new();
         if self.phase == Phase::History {
             if self.earlier_turns > 0 && self.goal == Goal::Session {
-                let turns = if self.earlier_turns == 1 { "turn is" } else { "turns are" };
-                outputs.push(note(&format!(
-                    "{} earlier {turns} not shown; agentctl log --all shows them",
-                    self.earlier_turns
-                )));
+                outputs.push(Output::Earlier(self.earlier_turns));
             }
             outputs.append(&mut self.history);
         }
@@ -78,6 +84,7 @@ impl Follow {
             outputs.push(Output::Settled { id, line: Some(Line::from("It was answered meanwhile.")) });
         }
         for approval in state.approvals {
+            self.choices.insert(approval.approval_id.clone(), approval.choices.clone());
             outputs.extend(self.ask_now(approval));
         }
         outputs

@@ -2,6 +2,7 @@
 //! when it is its turn, so that what it did stands directly below it.
 
 use agentd_protocol::CallId;
+use agentd_protocol::event::ToolKind;
 
 use super::Output;
 use crate::render::{Line, Style};
@@ -10,6 +11,7 @@ use crate::render::{Line, Style};
 struct Call {
     id: CallId,
     title: String,
+    kind: ToolKind,
     /// Whether its line is on the screen.
     named: bool,
 }
@@ -31,13 +33,18 @@ impl Calls {
         self.open.iter().find(|call| call.id == *id).map(|call| call.title.as_str())
     }
 
+    /// Whether it runs a command.
+    pub(super) fn is_command(&self, id: &CallId) -> bool {
+        self.open.iter().any(|call| call.id == *id && call.kind == ToolKind::Execute)
+    }
+
     pub(super) fn is_last_named(&self, id: &CallId) -> bool {
         self.last_named.as_ref() == Some(id)
     }
 
     /// A call is proposed. It is named at once if no other is in front of it.
-    pub(super) fn start(&mut self, id: CallId, title: String) -> Vec<Output> {
-        self.open.push(Call { id, title, named: false });
+    pub(super) fn start(&mut self, id: CallId, title: String, kind: ToolKind) -> Vec<Output> {
+        self.open.push(Call { id, title, kind, named: false });
         self.name_next()
     }
 

@@ -49,7 +49,9 @@ pub(super) fn about_plan(body: &EventBody) -> Option<Output> {
             "The plan was edited by a client.".to_owned()
         }
         EventBody::PlanRecovered { from, .. } => {
-            format!("The plan file was gone or damaged; its text was recovered from {from}.")
+            // Whatever it was found in: what a person needs to know is that it is back.
+            let from = if from == "file" { "as it was" } else { "from the journal" };
+            format!("The plan file was gone or damaged; the plan was written back {from}.")
         }
         EventBody::ContextReset { reason } => match reason {
             ResetReason::Clear => "The conversation was cleared; the plan is kept.",
@@ -123,10 +125,40 @@ fn without_preamble<'a>(text: &'a str, reason: Option<&str>) -> &'a str {
     told.and_then(|told| text.strip_prefix(told.as_str())).unwrap_or(text)
 }
 
+/// Who else answered, and what: for whoever was asked too. `label`: what the choice is called in the menu.
+pub(crate) fn answered_elsewhere(
+    choice: Option<ChoiceId>,
+    label: Option<&str>,
+    by: &By,
+    feedback: Option<&str>,
+) -> Line {
+    let line = Line::styled(Style::Warn, &format!("Answered {}", elsewhere(by)));
+    let line = match label.or(choice.map(ChoiceId::name)) {
+        Some(label) => line.with(Style::Warn, &format!(": {label}")),
+        None => line,
+    };
+    match feedback {
+        Some(feedback) => line.plain(&format!(" \"{feedback}\"")),
+        None => line,
+    }
+}
+
+/// `in another terminal (agentctl, pid 7)`, or which program it was.
+pub(crate) fn elsewhere(by: &By) -> String {
+    let pid = by.pid.map_or(String::new(), |pid| format!("pid {pid}"));
+    match (by.client.as_str(), pid.as_str()) {
+        ("agentctl", "") => "in another terminal".to_owned(),
+        ("agentctl", pid) => format!("in another terminal (agentctl, {pid})"),
+        (client, "") => format!("by {client}"),
+        (client, pid) => format!("by {client} ({pid})"),
+    }
+}
+
 /// Who settled an approval, and how.
 pub(crate) fn settled(
     resolution: Resolution,
     choice: Option<ChoiceId>,
+    label: Option<&str>,
     by: &By,
     feedback: Option<&str>,
 ) -> Line {
@@ -140,7 +172,7 @@ pub(crate) fn settled(
                 ChoiceId::AllowOnce => format!("approved by {who}"),
                 // Three ways to carry a plan out.
                 ChoiceId::ClearAndExecute | ChoiceId::Execute | ChoiceId::ManualExecute => {
-                    format!("approved by {who}: {}", choice.name())
+                    format!("approved by {who}: {}", label.unwrap_or(choice.name()))
                 }
             }
         }

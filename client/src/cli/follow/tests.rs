@@ -160,6 +160,11 @@ fn text(outputs: &[Output]) -> String {
             Output::Text(text) => text.clone(),
             Output::TextEnd => String::new(),
             Output::Message(message) => format!("[message {}]\n", message.preview()),
+            Output::Ran(ran) => {
+                let lines = ran.lines(80, |id| format!("show {id}"));
+                lines.iter().map(|line| format!("|{}\n", line.text())).collect()
+            }
+            Output::Earlier(turns) => format!("[{turns} earlier]\n"),
             Output::Ask(approval) => format!("[ask {}]\n", approval.approval_id.token()),
             Output::Changed(_) => "[changed]\n".into(),
             Output::Settled { line, .. } => {
@@ -300,6 +305,39 @@ fn why_a_turn_failed_is_said_once() {
 }
 
 #[test]
+fn a_command_leaves_its_end_and_makes_the_changes_of_its_turn_uncertain() {
+    let mut watch = Watch::live(Goal::Turn(turn(1)));
+    let command = |watch: &mut Watch, status: ToolStatus, reason: Option<&str>, content: &str| {
+        let call_id = call_id("deadbeef");
+        watch.send(
+            None,
+            EventBody::ToolCallStarted {
+                call_id: call_id.clone(),
+                tool: "run_shell".into(),
+                kind: ToolKind::Execute,
+                title: "run make".into(),
+                input: serde_json::json!({}),
+                paths: vec![],
+            },
+        );
+        let (reason, content) = (reason.map(Into::into), Text::Inline(content.into()));
+        watch.send(None, EventBody::ToolCallFinished { call_id, status, reason, content, diff: None })
+    };
+    let seen = |outputs: Vec<Output>| match outputs.last() {
+        Some(Output::Finished(finished)) => finished.seen,
+        other => panic!("{other:?}"),
+    };
+    watch.start(1);
+    let outputs = command(&mut watch, ToolStatus::Error, None, "no rule\n[exit code 2]");
+    assert_eq!(text(&outputs), "|    no rule\n|  ✗ exit code 2\n");
+    assert_eq!(seen(watch.finish(1)), Seen::Unknown);
+    watch.start(2);
+    let outputs = command(&mut watch, ToolStatus::Denied, Some("plan.command"), "No commands here.");
+    assert_eq!(text(&outputs), "|  ✗ refused (plan.command): No commands here.\n");
+    assert_eq!(seen(watch.finish(2)), Seen::Whole);
+}
+
+#[test]
 fn files_add_up_over_a_turn() {
     let mut watch = Watch::live(Goal::Turn(turn(1)));
     watch.start(1);
@@ -321,7 +359,7 @@ fn files_add_up_over_a_turn() {
     assert_eq!(finished.turn, Some(turn(1)));
     assert_eq!(
         finished.files.get("/home/u/api/src/a.rs"),
-        Some(&Changed { added: 11, removed: 3, gone: false })
+        Some(&Changed { added: 11, removed: 3, ..Changed::default() })
     );
 }
 
@@ -338,7 +376,7 @@ fn approvals_of_the_past_are_not_asked_and_pending_ones_are() {
     let mut state = lines::state(Activity::Waiting);
     state.approvals = vec![pending];
     let shown = text(&watch.synced(state));
-    assert_eq!(shown, "[settled approved by zed (5): execute]\n[ask aa]\n");
+    assert_eq!(shown, "[settled approved by zed (5): Start, edits without asking]\n[ask aa]\n");
 }
 
 #[test]
@@ -346,7 +384,10 @@ fn somebody_elses_answer_is_named_and_ones_own_is_not() {
     let approval = samples::plan("# P");
     let mut watch = Watch::live(Goal::Turn(turn(1)));
     watch.send(None, EventBody::ApprovalRequested(approval.clone()));
-    assert_eq!(text(&watch.resolved(&approval, by("zed", 5))), "[settled approved by zed (5): execute]\n");
+    assert_eq!(
+        text(&watch.resolved(&approval, by("zed", 5))),
+        "[settled Answered by zed (pid 5): Start, edits without asking]\n"
+    );
     assert!(watch.follow.waiting().is_empty());
     let mut watch = Watch::live(Goal::Turn(turn(1)));
     watch.send(None, EventBody::ApprovalRequested(approval.clone()));
@@ -390,10 +431,7 @@ fn attach_shows_the_last_turn_and_counts_the_others() {
         watch.finish(n);
     }
     let shown = text(&watch.synced(lines::state(Activity::Idle)));
-    assert_eq!(
-        shown,
-        "|2 earlier turns are not shown; agentctl log --all shows them\n|> prompt 3\nanswer 3[message answer 3]\n[past finished]\n"
-    );
+    assert_eq!(shown, "[2 earlier]\n|> prompt 3\nanswer 3[message answer 3]\n[past finished]\n");
 }
 
 #[test]
@@ -427,10 +465,7 @@ fn a_turn_whose_prompt_came_before_the_first_event_shows_it_all_the_same() {
     }
     watch.finish(1);
     let shown = text(&watch.synced(lines::state(Activity::Idle)));
-    assert_eq!(
-        shown,
-        "|299 earlier turns are not shown; agentctl log --all shows them\n|> go on\n|> please\n[past finished]\n"
-    );
+    assert_eq!(shown, "[299 earlier]\n|> go on\n|> please\n[past finished]\n");
 }
 
 #[test]

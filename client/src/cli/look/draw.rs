@@ -234,7 +234,11 @@ impl Page<'_> {
         let Approval { title, subject, .. } = &asked.approval;
         let line = Line::styled(Style::Warn, "? ").plain(&format!("{} \"{title}\": ", subject.kind().name()));
         let answer = match &asked.settled {
-            Some(by) => settled(by.resolution, by.choice, &by.by, by.feedback.as_deref()),
+            Some(by) => {
+                let offered = asked.approval.choices.iter().find(|offered| Some(offered.id) == by.choice);
+                let label = offered.map(|offered| offered.label.as_str());
+                settled(by.resolution, by.choice, label, &by.by, by.feedback.as_deref())
+            }
             None => Line::styled(Style::Warn, &format!("waits, {}", approval::short_id(&asked.approval))),
         };
         lines.push(answer.behind(&line));

@@ -96,7 +96,8 @@ fn session_of_id(word: &str) -> Option<SessionId> {
 fn named(word: &str) -> Result<Thing, Failure> {
     thing(word).ok_or_else(|| {
         Failure::usage(format!("{} is no turn, call or message", quoted(word)))
-            .next("name a turn as 7 or '#7', anything else by the end of its id, as agentctl log shows it")
+            .advice("A turn is named as 7 or '#7', anything else by the end of its id, as log shows it.")
+            .next("agentctl log")
     })
 }
 

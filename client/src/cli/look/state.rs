@@ -67,7 +67,10 @@ pub(super) fn page(state: &State, context: &Context) -> Vec<Line> {
     fields.add("updated", &when(state.updated_at));
     match state.health {
         Health::Ok => {}
-        Health::Degraded => fields.styled("health", Style::Warn, "degraded: agentctl daemon doctor says why"),
+        Health::Degraded => {
+            let why = format!("degraded; to see why: {} daemon doctor", context.program);
+            fields.styled("health", Style::Warn, &why);
+        }
         Health::ReadOnly => {
             fields.styled("health", Style::Bad, "read-only: its journal takes nothing more at present");
         }

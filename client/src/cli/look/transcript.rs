@@ -176,7 +176,12 @@ impl Transcript {
                 }
             }
             EventBody::FileChanged { path, after, added, removed, call_id, .. } => {
-                let changed = Changed { added: added.into(), removed: removed.into(), gone: after.is_none() };
+                let changed = Changed {
+                    added: added.into(),
+                    removed: removed.into(),
+                    gone: after.is_none(),
+                    what: None,
+                };
                 if let Some(call) = self.call(&call_id) {
                     call.files.push((path, changed));
                 }

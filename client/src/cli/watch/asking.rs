@@ -14,7 +14,7 @@ use super::{Answerer, End, Until, Watch};
 use crate::cli::ask::{Action, Ask, Input};
 use crate::cli::editor;
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::follow::who;
+use crate::cli::follow::elsewhere;
 use crate::cli::screen::Screen;
 use crate::cli::terminal::Echo;
 use crate::render::{Line, Style};
@@ -40,7 +40,7 @@ impl Watch {
             let Some(approval) = self.queue.pop_front() else { return Ok(None) };
             if let Answerer::Auto(auto) = &mut self.answerer {
                 let (line, answer) = auto.answer(&approval);
-                let ask = Ask::new(approval, self.target.handle.clone(), None);
+                let ask = Ask::new(approval, self.target.handle.clone(), self.follow.pre_mode());
                 self.screen.lines(&ask.draw(self.screen.width().min(100), self.context.home()))?;
                 self.screen.line(&line)?;
                 match self.client.call::<method::ApprovalRespond>(answer).await {
@@ -116,19 +116,20 @@ impl Watch {
             self.interrupt_prompt()?;
             keep_draft(self.hide(), &mut self.screen)?;
         }
-        let Some(line) = line.filter(|_| !self.told.contains(id)) else { return Ok(()) };
-        if was_shown {
-            self.screen.line(
-                &Line::styled(Style::Dim, "This question is withdrawn: ").with(Style::Warn, &line.text()),
-            )?;
-            return Ok(());
+        match line.filter(|_| !self.told.contains(id)) {
+            Some(line) if was_shown => Ok(self.screen.line(&line)?),
+            Some(line) => self.say(line),
+            None => Ok(()),
         }
-        self.say(line)
     }
 
     pub(super) fn changed(&mut self, approval: Approval) -> Result<(), Failure> {
         if self.is_shown(&approval.approval_id) {
             self.interrupt_prompt()?;
+            // An answer that came too late was told about it, and drew it, before the event came.
+            if self.shown.as_ref().is_some_and(|shown| *shown.ask.approval() == approval) {
+                return self.prompt_again();
+            }
             return self.replace(approval);
         }
         match self.queue.iter_mut().find(|queued| queued.approval_id == approval.approval_id) {
@@ -212,11 +213,7 @@ impl Watch {
                 Ok(self.screen.line(&Line::styled(Style::Good, "→ ").plain(&text))?)
             }
             Err(error) => match error.code() {
-                Some(ErrorCode::ApprovalSettled) => {
-                    keep_draft(self.hide(), &mut self.screen)?;
-                    self.told.insert(id);
-                    Ok(self.screen.line(&Line::styled(Style::Warn, &settled_text(&error)))?)
-                }
+                Some(ErrorCode::ApprovalSettled) => self.too_late(id, &error),
                 Some(ErrorCode::Stale) => self.stale(id).await,
                 _ => {
                     let failure = Failure::from(error);
@@ -232,12 +229,19 @@ impl Watch {
         match self.client.call::<method::ApprovalGet>(ApprovalGetParams { approval_id: id.clone() }).await {
             Ok(current) => self.replace(current.approval),
             Err(error) if matches!(error.code(), Some(ErrorCode::ApprovalSettled | ErrorCode::NotFound)) => {
-                keep_draft(self.hide(), &mut self.screen)?;
-                self.told.insert(id);
-                Ok(self.screen.line(&Line::styled(Style::Warn, &settled_text(&error)))?)
+                self.too_late(id, &error)
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Somebody else answered first: who, and what.
+    fn too_late(&mut self, id: ApprovalId, error: &CallError) -> Result<(), Failure> {
+        let shown = self.hide();
+        let text = settled_text(error, shown.as_ref().map(|shown| shown.ask.approval()));
+        keep_draft(shown, &mut self.screen)?;
+        self.told.insert(id);
+        Ok(self.screen.line(&Line::styled(Style::Warn, &text))?)
     }
 
     pub(super) async fn leave_plan(&mut self, mode: Mode) -> Result<(), Failure> {
@@ -299,12 +303,16 @@ pub(crate) fn changed_text(approval: &Approval, author: Option<PlanAuthor>) -> S
 }
 
 /// Who answered instead, from the error that says so.
-pub(crate) fn settled_text(error: &CallError) -> String {
+pub(crate) fn settled_text(error: &CallError, approval: Option<&Approval>) -> String {
     let by = error.data("by").and_then(|by| serde_json::from_value::<By>(by.clone()).ok());
     let choice = error.data("choice").and_then(|choice| choice.as_str());
+    let label = |name| {
+        let mut offered = approval.iter().flat_map(|approval| &approval.choices);
+        offered.find(|offered| offered.id.name() == name).map_or(name, |offered| offered.label.as_str())
+    };
     match (by, choice) {
-        (Some(by), Some(choice)) => format!("Already answered by {}: {choice}", who(&by)),
-        (Some(by), None) => format!("Already settled by {}", who(&by)),
+        (Some(by), Some(choice)) => format!("Already answered {}: {}", elsewhere(&by), label(choice)),
+        (Some(by), None) => format!("Already settled {}", elsewhere(&by)),
         (None, _) => format!("Already settled: {error}"),
     }
 }

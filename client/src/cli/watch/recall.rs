@@ -6,7 +6,7 @@ use agentd_protocol::turn::Outcome;
 use super::{Answerer, End, Watch};
 use crate::cli::closing;
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::follow::Finished;
+use crate::cli::follow::{Finished, Goal};
 use crate::cli::look::past::{FromStart, Tail};
 use crate::cli::signals::Caught;
 use crate::render::{Line, Style};
@@ -68,8 +68,12 @@ impl Watch {
 
     /// A turn of the past has ended. Its message may be the final text that belongs on stdout: only what follows can tell, so
     /// off a terminal nothing is said yet.
-    pub(super) fn past_turn(&mut self, finished: Box<Finished>) -> Result<(), Failure> {
+    pub(super) async fn past_turn(&mut self, mut finished: Box<Finished>) -> Result<(), Failure> {
         self.say_past()?;
+        // Of a whole history each turn would have to be compared anew.
+        if self.target.goal == Goal::Session {
+            self.look_at_changes(&mut finished).await;
+        }
         self.past = Past { outcome: Some(finished.outcome), unsaid: Some(finished) };
         if self.screen.is_terminal() { self.say_past() } else { Ok(()) }
     }

@@ -1,0 +1,5 @@
+//! Cases by subject, of the same test program as `agentctl.rs`.
+
+mod answering;
+mod called;
+mod watching;
