@@ -104,6 +104,10 @@ pub struct PlanSubject {
     /// the approval's digest: whoever has not seen it gets `stale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// The file was changed to something that cannot be approved, empty or too long. Until it is mended, choices that
+    /// carry the plan out are `conflict`, but with `editedPlan`. Not part of the digest.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub blocked: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -346,6 +350,7 @@ mod tests {
                     diff: None,
                     cycle: 1,
                     note: None,
+                    blocked: false,
                 },
             },
             title: "Plan".into(),

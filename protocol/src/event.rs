@@ -96,6 +96,9 @@ pub enum EventBody {
     },
     ContextReset {
         reason: ResetReason,
+        /// Of a rewind: the turns that began with this number or after it, and before this event, are forgotten.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<Seq>,
     },
     /// What comes before happened in the session that this one was forked from.
     SessionForked {

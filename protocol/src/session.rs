@@ -134,6 +134,9 @@ pub struct State {
     /// order of their `turnStarted` events.
     #[serde(default)]
     pub turns: u64,
+    /// How many of them a rewind made the model forget. They keep their numbers.
+    #[serde(default, skip_serializing_if = "none_forgotten")]
+    pub forgotten_turns: u64,
     pub waiting_for: Vec<ApprovalId>,
     pub last_outcome: Option<Outcome>,
     pub health: Health,
@@ -503,13 +506,18 @@ pub struct Row {
     pub health: Health,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archived: bool,
-    /// The first words of the newest prompt, on one line; absent where no prompt was sent, or where the session is not in
+    /// The first words of the newest prompt that was neither taken back nor is forgotten, on one line; absent where no prompt was sent, or where the session is not in
     /// memory and its last record does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_prompt: Option<String>,
     /// Prompts that wait in an inbox that an interrupt holds: the next prompt of a person lets them go.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub held_prompts: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn none_forgotten(turns: &u64) -> bool {
+    *turns == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]

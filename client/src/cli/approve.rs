@@ -32,7 +32,7 @@ use crate::render::{Line, Style, line};
 /// `agentctl waiting`.
 pub(crate) async fn waiting(context: &Context) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
-    let list = pending(&client).await?;
+    let list = looked_at(&client, pending(&client).await?).await?;
     if list.is_empty() {
         screen::print(&[Line::from("Nothing waits for you.")])?;
         return Ok(Exit::Finished);
@@ -54,6 +54,29 @@ fn waiting_lines(context: &Context, list: &[WaitingApproval]) -> Vec<Line> {
 
 async fn pending(client: &Client) -> Result<Vec<WaitingApproval>, Failure> {
     Ok(client.call::<method::ApprovalList>(ApprovalListParams::default()).await?.approvals)
+}
+
+/// So many plans are looked at anew for a list.
+const PLANS_LOOKED_AT: usize = 20;
+
+/// The same, with plans as their files are now: the daemon looks at a file when its approval is asked for.
+async fn looked_at(client: &Client, list: Vec<WaitingApproval>) -> Result<Vec<WaitingApproval>, Failure> {
+    let (mut looked, mut found) = (0, Vec::new());
+    for waiting in list {
+        if !matches!(waiting.approval.subject, Subject::Plan { .. }) || looked == PLANS_LOOKED_AT {
+            found.push(waiting);
+            continue;
+        }
+        looked += 1;
+        let approval_id = waiting.approval.approval_id.clone();
+        match client.call::<method::ApprovalGet>(ApprovalGetParams { approval_id }).await {
+            Ok(now) => found.push(now),
+            // It was answered meanwhile.
+            Err(error) if matches!(error.code(), Some(ErrorCode::ApprovalSettled | ErrorCode::NotFound)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
 }
 
 /// One approval, read anew: a plan that was edited by hand shows as it is now.

@@ -6,7 +6,7 @@ use std::path::Path;
 use agentd_protocol::Mode;
 use agentd_protocol::approval::{Approval, ChoiceId, Question, RespondParams, Subject};
 
-use crate::render::approval::{Frame, draw, options};
+use crate::render::approval::{BLOCKED, Frame, draw, options};
 use crate::render::style::quoted;
 use crate::render::{Line, Style};
 
@@ -149,6 +149,13 @@ impl Ask {
         let Some(choice) = number.and_then(|index| self.approval.choices.get(index)) else {
             return Action::Say(vec![self.what_to_type(typed)]);
         };
+        let blocked = matches!(&self.approval.subject, Subject::Plan { plan } if plan.blocked);
+        if blocked && !self.is_edited() && choice.id != ChoiceId::KeepPlanning {
+            return Action::Say(vec![
+                Line::styled(Style::Warn, BLOCKED),
+                Line::from("Mend it; or type e to edit the plan here, or the number that keeps planning."),
+            ]);
+        }
         match choice.id {
             ChoiceId::KeepPlanning => {
                 self.stage = Stage::Feedback(choice.id);
@@ -335,6 +342,20 @@ mod tests {
         let mut ask = plan();
         ask.take(line("4"));
         assert_eq!(responded(ask.take(line("1"))).choice, ChoiceId::KeepPlanning);
+    }
+
+    #[test]
+    fn a_plan_that_cannot_be_carried_out_is_not_but_an_edited_one_is() {
+        let mut approval = samples::plan("# Plan\n");
+        if let Subject::Plan { plan } = &mut approval.subject {
+            plan.blocked = true;
+        }
+        let mut ask = Ask::new(approval, "otter".into(), None);
+        assert!(matches!(ask.take(line("2")), Action::Say(_)));
+        assert_eq!(ask.take(Input::Edited(Some("# Mine\n".into()))), Action::Redraw);
+        assert_eq!(responded(ask.take(line("2"))).edited_plan.as_deref(), Some("# Mine\n"));
+        assert!(matches!(ask.take(line("4")), Action::Say(_)));
+        assert_eq!(responded(ask.take(line(""))).choice, ChoiceId::KeepPlanning);
     }
 
     #[test]

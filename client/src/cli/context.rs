@@ -145,6 +145,16 @@ pub(crate) async fn settings_notices(client: &Client) -> Vec<Line> {
     notices.map(|notice| Line::styled(Style::Warn, "settings: ").plain(&notice.text)).collect()
 }
 
+/// A failure that may come from settings which the daemon has not read: then that is said.
+pub(crate) async fn about_settings(client: &Client, failure: Failure) -> Failure {
+    let Ok(status) = client.call::<method::DaemonStatus>(Empty {}).await else { return failure };
+    let mut changed = status.notices.into_iter().filter(|notice| notice.code == "config.changed");
+    match changed.next() {
+        Some(notice) => failure.advice(notice.text),
+        None => failure,
+    }
+}
+
 /// The time now, for "5 min ago".
 pub(crate) fn now() -> Timestamp {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

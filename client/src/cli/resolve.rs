@@ -88,6 +88,13 @@ pub(crate) fn session(
     }
 }
 
+/// The handle of the session that a word is exactly the name of: its handle, its id, or the end of one.
+pub(crate) fn named<'a>(rows: &'a [Row], word: &str) -> Option<&'a str> {
+    let is_end = |row: &&Row| is_suffix(word) && row.session_id.to_string().ends_with(word);
+    let row = rows.iter().find(|row| row.handle == word).or_else(|| rows.iter().find(is_end));
+    row.map(|row| row.handle.as_str())
+}
+
 fn is_suffix(spec: &str) -> bool {
     spec.len() >= MIN_SUFFIX && spec.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
@@ -301,6 +308,18 @@ mod tests {
         assert!(name(&rows, Some("eef"), &here).is_err());
         // The beginning of an id names nothing: sessions of one day share it.
         assert!(name(&rows, Some("0193"), &here).is_err());
+    }
+
+    #[test]
+    fn a_word_that_names_a_session_is_known() {
+        let mut rows = [row("api-otter", "/w", Activity::Idle, 1)];
+        rows[0].session_id = "0193aaaa-0000-7000-8000-00000000beef".parse().unwrap();
+        for word in ["api-otter", "0000beef", "0193aaaa-0000-7000-8000-00000000beef"] {
+            assert_eq!(named(&rows, word), Some("api-otter"), "{word}");
+        }
+        for word in ["api", "otter", "eef", "hello", ""] {
+            assert_eq!(named(&rows, word), None, "{word:?}");
+        }
     }
 
     #[test]

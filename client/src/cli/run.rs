@@ -20,11 +20,12 @@ use super::demo;
 use super::exit::{Exit, Failure};
 use super::follow::Goal;
 use super::look::past::{FromStart, newest_turns};
-use super::resolve::Here;
+use super::resolve::{self, Here};
 use super::screen::{self, Screen};
 use super::terminal::Terminal;
 use super::watch::{Answerer, Target, Until, Watch};
 use crate::render::line::header;
+use crate::render::style::quoted;
 use crate::render::{Line, Style};
 
 /// `agentctl run`.
@@ -173,6 +174,9 @@ pub(crate) async fn send(context: &Context, args: SendArgs) -> Result<Exit, Fail
     };
     let text = prompt_text(text)?;
     let client = context.connect_or_start().await?;
+    if id.is_none() {
+        not_a_name(context, &client, text.trim()).await?;
+    }
     let again = |id: &str| match args.at {
         AtArg::Turn => format!("send {id} \"…\""),
         AtArg::Step => format!("send {id} --at step \"…\""),
@@ -220,6 +224,21 @@ pub(crate) async fn send(context: &Context, args: SendArgs) -> Result<Exit, Fail
     );
     screen::print(&lines)?;
     Ok(Exit::Finished)
+}
+
+/// A session's name alone is no prompt: its text was forgotten, and it would go to another session.
+async fn not_a_name(context: &Context, client: &Client, word: &str) -> Result<(), Failure> {
+    if word.contains(char::is_whitespace) {
+        return Ok(());
+    }
+    let rows = context::rows(client).await?;
+    let Some(handle) = resolve::named(&rows, word) else { return Ok(()) };
+    Err(Failure::usage(format!(
+        "{} is the name of a session ({handle}), and there is no text; nothing was sent",
+        quoted(word)
+    ))
+    .then("To send it something: ", format!("{} send {word} \"…\"", context.program))
+    .then("To send that very word to this folder's session: ", format!("{} send @ {word}", context.program)))
 }
 
 /// `agentctl stop`.
@@ -278,7 +297,11 @@ fn prompt_text(words: &str) -> Result<String, Failure> {
 }
 
 fn non_empty(text: String) -> Result<String, Failure> {
-    if text.trim().is_empty() { Err(Failure::usage("the prompt is empty")) } else { Ok(text) }
+    if text.trim().is_empty() {
+        Err(Failure::usage("the prompt is empty").advice("Say what to do, in quotes; - reads it from stdin."))
+    } else {
+        Ok(text)
+    }
 }
 
 fn utf8(path: &Path) -> Result<String, Failure> {
@@ -322,7 +345,7 @@ async fn no_session(context: &Context, client: &Client, error: CallError, model:
                 .next(format!("{} key import", context.program));
         }
     }
-    let failure = Failure::from(error);
+    let failure = context::about_settings(client, Failure::from(error)).await;
     // What was typed cannot be used.
     if about_model && model.is_some() { Failure { exit: Exit::Usage, ..failure } } else { failure }
 }

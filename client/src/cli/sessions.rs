@@ -1,17 +1,19 @@
 //! `ls`, `fork`, `rewind`, `archive`, `rm`, `mode`, `plan show`: looking at sessions and changing one thing.
 
+use agentd_client::CallError;
 use agentd_protocol::method;
 use agentd_protocol::plan::PlanGetParams;
 use agentd_protocol::session::{
     Activity, ArchiveParams, ForkParams, ListParams, Order, RewindParams, SessionParams, SetModeParams,
 };
-use agentd_protocol::{Mode, Seq};
+use agentd_protocol::{ErrorCode, Mode, Seq};
 use std::io::IsTerminal;
 use std::path::Path;
 
 use super::args::{ArchiveArgs, ForkArgs, LsArgs, ModeArgs, RewindArgs, RmArgs, SessionArg};
 use super::context::{self, Context, now};
 use super::exit::{Exit, Failure};
+use super::look::past::{find_turn, turn_from};
 use super::resolve::Here;
 use super::{run, screen};
 use crate::render::{Line, Style, line, markdown};
@@ -60,11 +62,21 @@ pub(crate) async fn fork(context: &Context, args: ForkArgs) -> Result<Exit, Fail
     let session_id =
         context::session(context, &client, args.session.id.as_deref(), |id| format!("fork {id}")).await?;
     let params = ForkParams { session_id, at_seq: args.at.map(Seq), new_session_id: None };
-    let made = client.call::<method::SessionFork>(params).await?;
-    let turns = counted(made.state.turns, "turn");
+    let made = client.call::<method::SessionFork>(params).await.map_err(|error| {
+        // Which number is meant is read off the events.
+        let see = format!("{} events {session_id} --after 0 --no-follow", context.program);
+        let failure = Failure::from(error);
+        if args.at.is_some() { failure.then("Its events and their numbers: ", see) } else { failure }
+    })?;
+    let turns = counted(made.state.turns.saturating_sub(made.state.forgotten_turns), "turn");
     screen::print(&[
         Line::from(format!("{} has {turns} behind it; mode {}.", made.handle, made.state.mode)),
-        Line::from("Next: ").with(Style::Command, &format!("{} send {} \"…\"", context.program, made.handle)),
+        Line::styled(
+            Style::Dim,
+            "It is the newest session of its folder now: commands without a name mean it.",
+        ),
+        Line::styled(Style::Dim, "Next: ")
+            .with(Style::Command, &format!("{} send {} \"…\"", context.program, made.handle)),
     ])?;
     Ok(Exit::Finished)
 }
@@ -75,18 +87,31 @@ pub(crate) async fn rewind(context: &Context, args: RewindArgs) -> Result<Exit, 
     let session_id =
         context::session(context, &client, args.session.id.as_deref(), |id| format!("rewind {id}")).await?;
     let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
-    let count = match args.turn {
-        None => args.turns,
-        Some(number) if u64::from(number) <= state.turns => {
-            u32::try_from(state.turns - u64::from(number) + 1).unwrap_or(u32::MAX)
+    let see = format!("{} log {}", context.program, state.handle);
+    let known = state.turns.saturating_sub(state.forgotten_turns);
+    let mut params = RewindParams { session_id, before_turn: None, turns: None, files: args.files };
+    match args.turn {
+        None if u64::from(args.turns) > known => {
+            let has = match known {
+                0 => "no turn that could be forgotten".to_owned(),
+                known => format!("{} that could be forgotten", counted(known, "turn")),
+            };
+            return Err(Failure::usage(format!("{} has {has}", state.handle)).next(see));
         }
+        None => params.turns = Some(args.turns),
         Some(number) => {
-            let has = counted(state.turns, "turn");
-            return Err(Failure::usage(format!("{} has {has}, there is no turn {number}", state.handle)));
+            let wanted = |turn: u64, _| turn == u64::from(number);
+            let Some((_, start)) = find_turn(&client, &state, wanted).await? else {
+                let has = counted(state.turns, "turn");
+                let text = format!("{} has {has}, there is no turn {number}", state.handle);
+                return Err(Failure::usage(text).next(see));
+            };
+            let turn = turn_from(&client, &state, start).await?;
+            params.before_turn = turn.first().and_then(|first| first.event.turn_id);
         }
-    };
-    let params = RewindParams { session_id, before_turn: None, turns: Some(count), files: args.files };
-    let result = client.call::<method::SessionRewind>(params).await?;
+    }
+    let rewound = client.call::<method::SessionRewind>(params).await;
+    let result = rewound.map_err(|error| not_at_rest(context, &state.handle, error))?;
     let what = match result.turns {
         1 => "the last turn is forgotten".to_owned(),
         turns => format!("the last {turns} turns are forgotten"),
@@ -104,8 +129,10 @@ pub(crate) async fn rewind(context: &Context, args: RewindArgs) -> Result<Exit, 
 pub(crate) async fn archive(context: &Context, args: ArchiveArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
     let session_id = context::session(context, &client, Some(&args.id), |id| format!("archive {id}")).await?;
-    client.call::<method::SessionArchive>(ArchiveParams { session_id, archived: !args.undo }).await?;
     let handle = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state.handle;
+    let archived =
+        client.call::<method::SessionArchive>(ArchiveParams { session_id, archived: !args.undo }).await;
+    archived.map_err(|error| not_at_rest(context, &handle, error))?;
     let lines = match args.undo {
         true => vec![Line::from(format!("{handle} is in the lists again."))],
         false => vec![
@@ -116,6 +143,25 @@ pub(crate) async fn archive(context: &Context, args: ArchiveArgs) -> Result<Exit
     };
     screen::print(&lines)?;
     Ok(Exit::Finished)
+}
+
+/// It works, or waits for somebody, and only a session at rest can be changed like this.
+fn not_at_rest(context: &Context, handle: &str, error: CallError) -> Failure {
+    let is_conflict = error.code() == Some(ErrorCode::Conflict);
+    let (text, failure) = (error.to_string(), Failure::from(error));
+    match (is_conflict, text.contains("waits for an answer")) {
+        (false, _) => failure,
+        (true, true) => failure
+            .then("To answer: ", format!("{} attach {handle}", context.program))
+            .then("To stop it: ", format!("{} stop {handle}", context.program)),
+        (true, false) if text.contains("prompts") => {
+            failure.then("To drop them: ", format!("{} stop --drop {handle}", context.program))
+        }
+        (true, false) if text.contains("running") => {
+            failure.then("To stop it: ", format!("{} stop {handle}", context.program))
+        }
+        (true, false) => failure.next(format!("{} log {handle}", context.program)),
+    }
 }
 
 fn counted(count: u64, what: &str) -> String {

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use agentd_protocol::approval::{Approval, PlanSubject, Question, QuestionSubject, Subject, ToolSubject};
+use agentd_protocol::approval::{
+    Approval, ChoiceId, PlanSubject, Question, QuestionSubject, Subject, ToolSubject,
+};
 use agentd_protocol::mode::Mode;
 use agentd_protocol::show::show_line;
 use serde_json::Value;
@@ -30,7 +32,7 @@ pub(crate) struct Frame<'a> {
 
 /// Everything that `approval` asks, and its choices.
 pub(crate) fn draw(approval: &Approval, frame: Frame<'_>) -> Vec<Line> {
-    let mut page = Page { width: frame.width, lines: Vec::new() };
+    let mut page = Page { width: frame.width, labels: *LABELS.start(), lines: Vec::new() };
     let kind = match &approval.subject {
         Subject::Tool { .. } => "May this run?",
         Subject::Plan { .. } if frame.edited.is_some() => "Your version of the plan. Carry it out?",
@@ -57,6 +59,8 @@ pub(crate) fn draw(approval: &Approval, frame: Frame<'_>) -> Vec<Line> {
 pub(crate) fn next_command(approval: &Approval) -> String {
     let id = short_id(approval);
     match &approval.subject {
+        // Carrying it out would be refused.
+        Subject::Plan { plan } if plan.blocked => format!("deny {id} -m \"what should change\""),
         Subject::Plan { plan } => format!("approve {id} execute --revision {}", short_digest(plan.revision)),
         Subject::Tool { .. } => format!("approve {id} allowOnce --digest {}", short_digest(approval.digest)),
         Subject::Question { .. } => {
@@ -75,13 +79,21 @@ pub(crate) fn short_digest(digest: agentd_protocol::Digest) -> String {
     digest.hex().chars().take(12).collect()
 }
 
+/// Longer names of options put their descriptions out of the column.
+const WIDEST_OPTION: usize = 30;
+
 /// The numbered answers that `question` offers.
 pub(crate) fn options(question: &Question) -> Vec<Line> {
     let mut lines = Vec::new();
+    let described = question.options.iter().filter(|option| option.description.is_some());
+    let column = described.map(|option| text_width(&option.label)).max().unwrap_or(0).min(WIDEST_OPTION);
     for (number, option) in (1..).zip(&question.options) {
         let line = Line::styled(Style::Bold, &format!("{number}  ")).plain(&option.label);
         lines.push(match &option.description {
-            Some(description) => line.with(Style::Dim, &format!("  {description}")),
+            Some(description) => {
+                let pad = " ".repeat(column.saturating_sub(text_width(&option.label)) + 2);
+                line.plain(&pad).with(Style::Dim, description)
+            }
             None => line,
         });
     }
@@ -91,8 +103,40 @@ pub(crate) fn options(question: &Question) -> Vec<Line> {
     lines
 }
 
+/// What a reason code of the gate means to a person, and whether it is a warning.
+fn reason_text(code: &str) -> Option<(&'static str, Style)> {
+    Some(match code {
+        "command.critical" => {
+            ("this command can destroy much at once; it is asked about in every mode", Style::Warn)
+        }
+        "command.unconfined" => {
+            ("nothing limits a command once it runs, so each is asked about", Style::Plain)
+        }
+        "write.workspace" => ("it changes a file of the project", Style::Plain),
+        "write.elsewhere" => ("it writes outside of the project folder", Style::Warn),
+        "read.elsewhere" => ("it reads outside of the project folder", Style::Plain),
+        "path.protected" => (
+            "what is in this file may run by itself later, as hooks, start-up files, CI and editor settings do; it is \
+             asked about in every mode",
+            Style::Warn,
+        ),
+        "path.unresolved" => ("it could not be found out where this path leads", Style::Warn),
+        "rule.ask" => ("a rule of your settings asks about it", Style::Plain),
+        _ => return None,
+    })
+}
+
+/// Labels stand in a column as wide as the widest of them, within these bounds.
+const LABELS: std::ops::RangeInclusive<usize> = 9..=14;
+
+/// Said of a plan whose file is empty or too long.
+pub(crate) const BLOCKED: &str = "The plan's file was changed since, and what is in it now cannot be approved: it is empty \
+                                  or too long. Until it is mended, this plan cannot be carried out.";
+
 struct Page {
     width: usize,
+    /// Columns of the labels.
+    labels: usize,
     lines: Vec<Line>,
 }
 
@@ -123,15 +167,19 @@ impl Page {
     }
 
     fn label(&mut self, name: &str, value: &str, style: Style) {
-        let start = format!("{name:<9} ");
-        let hang = start.len();
+        let name = show_line(name);
+        let pad = " ".repeat(self.labels.saturating_sub(text_width(&name)) + 1);
+        let hang = self.labels + 1;
         for (index, text) in lines_of(value).enumerate() {
-            let start = if index == 0 { start.clone() } else { " ".repeat(hang) };
+            let start = if index == 0 { format!("{name}{pad}") } else { " ".repeat(hang) };
             self.line(Line::styled(Style::Dim, &start).with(style, &text), hang);
         }
     }
 
     fn tool(&mut self, tool: &ToolSubject, home: Option<&Path>) {
+        let names = tool.input.as_object().into_iter().flat_map(serde_json::Map::keys);
+        let widest = names.map(|name| text_width(&show_line(name))).max().unwrap_or(0);
+        self.labels = widest.clamp(*LABELS.start(), *LABELS.end());
         self.one_line("tool", &tool.tool, Style::Plain);
         let mut shown: Vec<&str> = Vec::new();
         if let Some(Value::String(command)) = tool.input.get("command") {
@@ -143,7 +191,9 @@ impl Page {
             shown.extend(["content", "old_string", "new_string"]);
         }
         self.one_line("in", &short_path(&tool.cwd, home), Style::Code);
-        for effect in &tool.effects {
+        // Where it runs stands above.
+        let in_its_folder = format!("run in {}", tool.cwd);
+        for effect in tool.effects.iter().filter(|effect| **effect != in_its_folder) {
             // A command may have several lines; a name of a file has one, whatever is in it.
             if effect.starts_with("run ") {
                 self.label("does", effect, Style::Plain);
@@ -158,7 +208,9 @@ impl Page {
             Some(other) => self.label("rights", other, Style::Plain),
             None => {}
         }
-        self.label("asks", &tool.reason, Style::Dim);
+        let (why, style) = reason_text(&tool.reason)
+            .map_or((String::new(), Style::Dim), |(text, style)| (format!("{text} "), style));
+        self.label("why", &format!("{why}({})", tool.reason), style);
         match &tool.input {
             Value::Object(fields) => {
                 for (name, value) in fields.iter().filter(|(name, _)| !shown.contains(&name.as_str())) {
@@ -185,6 +237,10 @@ impl Page {
         match edited {
             None => self.label("revision", &short_digest(plan.revision), Style::Dim),
             Some(_) => self.label("replaces", &short_digest(plan.revision), Style::Dim),
+        }
+        if plan.blocked && edited.is_none() {
+            self.blank();
+            self.line(Line::styled(Style::Warn, BLOCKED), 0);
         }
         if let (Some(note), None) = (&plan.note, edited) {
             self.blank();
@@ -253,7 +309,10 @@ impl Page {
                     [one, other] => one.mode_after != other.mode_after,
                     _ => false,
                 });
-                for (number, choice) in (1..).zip(&approval.choices) {
+                let blocked =
+                    matches!(subject, Subject::Plan { plan } if plan.blocked && frame.edited.is_none());
+                let works = |id: ChoiceId| !blocked || id == ChoiceId::KeepPlanning;
+                for (number, choice) in (1..).zip(&approval.choices).filter(|(_, choice)| works(choice.id)) {
                     let then = modes_differ.then_some(choice.mode_after);
                     self.choice(&number.to_string(), &choice.label, then, column);
                 }
@@ -280,7 +339,7 @@ impl Page {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use agentd_protocol::approval::{Choice, ChoiceId, QuestionOption};
+    use agentd_protocol::approval::{Choice, QuestionOption};
     use agentd_protocol::{ApprovalId, CallId, Digest, SessionId, Timestamp};
 
     use super::*;
@@ -319,6 +378,7 @@ pub(crate) mod tests {
                     diff: None,
                     cycle: 1,
                     note: None,
+                    blocked: false,
                 },
             },
             vec![
@@ -478,6 +538,67 @@ pub(crate) mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_reason_is_a_sentence_and_a_danger_a_warning() {
+        let of = |reason: &str| {
+            let mut approval = tool("x");
+            if let Subject::Tool { tool } = &mut approval.subject {
+                tool.reason = reason.into();
+            }
+            let lines = draw(&approval, frame(160));
+            lines.into_iter().find(|line| line.text().contains("why")).unwrap()
+        };
+        for (reason, warns) in [
+            ("command.critical", true),
+            ("path.protected", true),
+            ("write.elsewhere", true),
+            ("command.unconfined", false),
+        ] {
+            let line = of(reason);
+            assert!(line.text().ends_with(&format!(" ({reason})")), "{}", line.text());
+            assert!(line.width() > reason.len() + 30, "{}", line.text());
+            let styled =
+                line.spans().iter().any(|span| span.style() == Style::Warn && span.text().contains("it"));
+            assert_eq!(styled, warns, "{reason}");
+        }
+        assert!(of("of.a.later.version").text().ends_with("why        (of.a.later.version)"));
+    }
+
+    #[test]
+    fn labels_and_options_stand_in_columns_and_a_folder_once() {
+        let mut approval = tool("ls");
+        if let Subject::Tool { tool } = &mut approval.subject {
+            tool.input = serde_json::json!({"command": "ls", "description": "list\nit"});
+            tool.effects = vec!["run in /home/u/api".into()];
+        }
+        let said = text(&approval, frame(80));
+        assert!(
+            said.contains("│ in          ~/api\n") && said.contains("│ description list\n│             it\n"),
+            "{said}"
+        );
+        assert!(!said.contains("run in"), "{said}");
+        let mut question = one_question();
+        question.options[0].label = "a longer one".into();
+        question.options[1].description = Some("short".into());
+        let said: Vec<String> = options(&question).iter().map(Line::text).collect();
+        assert_eq!(said, ["1  a longer one  an id, encoded", "2  offset        short"]);
+    }
+
+    #[test]
+    fn a_plan_that_cannot_be_carried_out_offers_what_works() {
+        let mut approval = plan("# Theirs");
+        if let Subject::Plan { plan } = &mut approval.subject {
+            plan.blocked = true;
+        }
+        let said = text(&approval, frame(100));
+        assert!(said.contains("cannot be approved") && !said.contains("Start"), "{said}");
+        assert!(said.contains("4  Keep planning") && said.contains("e  Edit the plan"), "{said}");
+        assert_eq!(next_command(&approval), "deny deadbeef -m \"what should change\"");
+        // A version of one's own can be carried out.
+        let said = text(&approval, Frame { edited: Some("# Mine"), ..frame(100) });
+        assert!(said.contains("2  Start") && !said.contains("cannot be approved"), "{said}");
     }
 
     #[test]

@@ -339,6 +339,7 @@ pub(crate) mod tests {
             activity,
             turn_id: None,
             turns: 0,
+            forgotten_turns: 0,
             waiting_for: vec![],
             last_outcome: None,
             health: Health::Ok,

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::fake::{Fake, error, ok, plan_approval, state, waiting};
+use crate::fake::{Fake, ok, plan_approval, state, waiting};
 use crate::{Script, fixed, text};
 
 fn fake() -> Fake {
@@ -14,7 +14,7 @@ fn fake() -> Fake {
         ("approval/list", fixed(|| ok(json!({"approvals": [waiting(plan_approval("# The plan"))]})))),
         ("session/list", fixed(|| ok(json!({"sessions": [state("plan", "idle", json!([]))], "next": null})))),
         ("daemon/doctor", fixed(move || ok(json!({"checks": [check]})))),
-        ("session/get", fixed(|| error(-32050, "notFound", json!({})))),
+        ("approval/get", fixed(|| ok(waiting(plan_approval("# The plan"))))),
     ];
     Fake::start(script)
 }

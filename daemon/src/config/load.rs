@@ -91,6 +91,7 @@ fn parse(path: &Path, text: &str) -> Loaded {
 
 fn read_settings(mut root: Section<'_, '_, '_>) -> Settings {
     let mut settings = Settings::default();
+    settings.model_at = root.place("model");
     settings.model = root.text("model");
     settings.mode =
         root.parsed("mode", |text| text.parse().map_err(|_| mode_wanted())).unwrap_or(settings.mode);

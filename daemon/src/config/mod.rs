@@ -5,6 +5,7 @@ mod doubt;
 mod load;
 mod providers;
 mod section;
+mod stamp;
 #[cfg(test)]
 mod tests;
 
@@ -15,12 +16,15 @@ use agentd_protocol::Mode;
 pub use doubt::{Concern, Doubt, doubt_about};
 pub use load::{load, read_text};
 pub use providers::{Dialect, ProviderSettings, is_provider_name};
+pub use stamp::Stamp;
 
 /// All settings, each at its default if the file does not name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `provider/model`; absent: chosen by the keys that are found.
     pub model: Option<String>,
+    /// Where `model` stands: file and line.
+    pub model_at: Option<String>,
     pub mode: Mode,
     pub providers: BTreeMap<String, ProviderSettings>,
     pub plan: PlanSettings,
@@ -35,6 +39,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             model: None,
+            model_at: None,
             mode: Mode::Default,
             providers: BTreeMap::new(),
             plan: PlanSettings::default(),

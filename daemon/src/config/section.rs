@@ -52,9 +52,13 @@ impl<'a> Source<'a> {
 
     /// `file:line: what`.
     pub(super) fn at(&self, span: &Range<usize>, what: &str) -> String {
+        format!("{}: {what}", self.place(span))
+    }
+
+    fn place(&self, span: &Range<usize>) -> String {
         let before = self.text.get(..span.start).unwrap_or_default();
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        format!("{}:{line}: {what}", self.path.display())
+        format!("{}:{line}", self.path.display())
     }
 
     fn bad_value(&mut self, span: &Range<usize>, what: &str) {
@@ -146,6 +150,12 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
         };
         self.wrong(key, &value.span(), &problem);
         None
+    }
+
+    /// `file:line` of a key, if it is there.
+    pub(super) fn place(&self, key: &str) -> Option<String> {
+        let span = self.table.as_ref()?.get(key)?.span();
+        Some(self.source.place(&span))
     }
 
     pub(super) fn text(&mut self, key: &'static str) -> Option<String> {

@@ -76,6 +76,7 @@ fn every_key_is_read() {
     };
     let expected = Settings {
         model: Some("deepseek/deepseek-chat".into()),
+        model_at: loaded.settings.model_at.clone(),
         mode: Mode::AcceptEdits,
         providers: [("deepseek".into(), deepseek), ("ollama".into(), ProviderSettings::default())].into(),
         plan: PlanSettings { shell: PlanShell::Confined, verify: PlanVerify::Loop },
@@ -89,6 +90,7 @@ fn every_key_is_read() {
         retention: RetentionSettings { max_age_days: Some(90), max_size_mib: Some(2048) },
         model_doubts: vec![],
     };
+    assert!(loaded.settings.model_at.as_deref().is_some_and(|at| at.ends_with("config.toml:2")));
     assert_eq!(loaded, Loaded { settings: expected, notices: vec![] });
 }
 

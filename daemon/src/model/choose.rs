@@ -21,6 +21,8 @@ pub struct Question<'a> {
     pub requested: Option<&'a str>,
     /// `model` of the user's settings, in the same form.
     pub configured: Option<&'a str>,
+    /// File and line of that.
+    pub configured_at: Option<&'a str>,
     pub providers: &'a BTreeMap<String, ProviderSettings>,
     /// Mistakes of the settings that may concern the answer.
     pub doubts: &'a [Doubt],
@@ -65,6 +67,11 @@ pub enum ChooseError {
          the daemon starts; after a change of it type: agentctl daemon stop"
     )]
     Nothing,
+    /// What the settings name cannot be used.
+    #[error(
+        "{at}: {why}\nMend it, then type: agentctl daemon stop (or name a model: agentctl run --model PROVIDER/MODEL …)"
+    )]
+    Configured { at: String, why: Box<ChooseError> },
     #[error("{why}\nSo it is not sure which model is meant, and none is taken. Mend it, then type: agentctl daemon stop{}", or_name(.about))]
     Doubtful { about: Concern, why: String },
     #[error(transparent)]
@@ -123,7 +130,12 @@ pub fn choose(question: &Question<'_>) -> Result<Choice, ChooseError> {
         return name(question, named, "the request", "asked for");
     }
     if let Some(named) = question.configured {
-        return name(question, named, "`model` in config.toml", "set in config.toml");
+        let chosen = name(question, named, "`model` in config.toml", "set in config.toml");
+        return chosen.map_err(|error| match (error, question.configured_at) {
+            // The file is in order; what it names is not there.
+            (error @ (ChooseError::NoKey { .. } | ChooseError::NoOllama), _) | (error, None) => error,
+            (error, Some(at)) => ChooseError::Configured { at: at.to_owned(), why: Box::new(error) },
+        });
     }
     let keyed: Vec<_> = question.keyed().collect();
     if let Some((preset, key)) = keyed.first() {
@@ -227,8 +239,15 @@ mod tests {
 
     fn ask(requested: Option<&str>, configured: Option<&str>, with: &[&str], ollama: Option<&str>) -> String {
         let (keys, providers) = (keys(with), custom());
-        let question =
-            Question { requested, configured, providers: &providers, doubts: &[], keys: &keys, ollama };
+        let question = Question {
+            requested,
+            configured,
+            configured_at: None,
+            providers: &providers,
+            doubts: &[],
+            keys: &keys,
+            ollama,
+        };
         match choose(&question) {
             Ok(choice) => format!("{}/{} ({})", choice.provider, choice.model, choice.reason),
             Err(error) => format!("error: {error}"),
@@ -264,6 +283,31 @@ mod tests {
     }
 
     #[test]
+    fn what_the_settings_name_and_is_not_there_is_told_with_file_and_line() {
+        let (keys, providers) = (keys(&["anthropic"]), custom());
+        let told = |configured, requested| {
+            let question = Question {
+                requested,
+                configured: Some(configured),
+                configured_at: Some("/c/config.toml:7"),
+                providers: &providers,
+                doubts: &[],
+                keys: &keys,
+                ollama: None,
+            };
+            choose(&question).unwrap_err().to_string()
+        };
+        for (configured, why) in [("nope/y", "there is no provider `nope`"), ("mine", "without a model")] {
+            let text = told(configured, None);
+            assert!(text.starts_with("/c/config.toml:7: ") && text.contains(why), "{text}");
+            assert!(text.contains("agentctl daemon stop"), "{text}");
+        }
+        // That a key is missing is no mistake of the file, and what was asked for does not stand in it.
+        assert!(told("openrouter/x", None).starts_with("there is no key for openrouter"));
+        assert!(told("anthropic", Some("nope/y")).starts_with("there is no provider `nope`"));
+    }
+
+    #[test]
     fn a_mistake_in_the_settings_is_not_guessed_around() {
         let (keys, providers) = (keys(&["openai", "anthropic"]), custom());
         let ask = |about: Concern, requested, configured| {
@@ -271,6 +315,7 @@ mod tests {
             let question = Question {
                 requested,
                 configured,
+                configured_at: None,
                 providers: &providers,
                 doubts: &doubts,
                 keys: &keys,
@@ -313,6 +358,7 @@ mod tests {
         let question = |requested, keys| Question {
             requested,
             configured: None,
+            configured_at: None,
             providers: &providers,
             doubts: &[],
             keys,

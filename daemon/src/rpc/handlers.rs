@@ -42,7 +42,21 @@ pub struct Daemon {
     pub shutdown: CancellationToken,
     /// Settings' mistakes and the like, found at start.
     pub notices: Vec<agentd_protocol::daemon::Notice>,
+    /// The settings file as it was when it was read.
+    pub settings_file: crate::config::Stamp,
     pub doctor: Doctor,
+}
+
+impl Daemon {
+    /// What is wrong with the settings now. May block.
+    #[must_use]
+    pub fn notices(&self) -> Vec<agentd_protocol::daemon::Notice> {
+        let changed = self
+            .settings_file
+            .changed()
+            .map(|text| agentd_protocol::daemon::Notice { code: "config.changed".into(), text });
+        changed.into_iter().chain(self.notices.iter().cloned()).collect()
+    }
 }
 
 /// Looks at what `daemon/doctor` tells. It may block.
@@ -261,7 +275,9 @@ fn keys(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
 }
 
 fn about_daemon(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
-    method::<method::DaemonStatus, _, _, _>(m, |_, daemon, _| async move { Ok(status(&daemon)) })?;
+    method::<method::DaemonStatus, _, _, _>(m, |_, daemon, _| async move {
+        Ok(crate::session::blocking(move || status(&daemon)).await)
+    })?;
     method::<method::DaemonDoctor, _, _, _>(m, |_, daemon, _| async move {
         let checks = tokio::task::spawn_blocking(move || (daemon.doctor)(&daemon)).await.unwrap_or_default();
         Ok(agentd_protocol::daemon::DoctorResult { checks })
@@ -295,7 +311,7 @@ fn status(daemon: &Daemon) -> StatusResult {
         shutting_down: daemon.shutdown.is_cancelled(),
         bypass_enabled: deps.policy.bypass_enabled,
         shell_env: deps.shell_env.clone(),
-        notices: daemon.notices.clone(),
+        notices: daemon.notices(),
     }
 }
 

@@ -91,8 +91,8 @@ impl Session {
             return Ok(());
         }
         Err(SessionError::Conflict(format!(
-            "the plan file {} was changed and can no longer be approved: it is empty or over {} KiB; mend it, or answer \
-             keepPlanning",
+            "the plan file {} was changed and can no longer be approved: it is empty or over {} KiB; mend it, or \
+             keep planning",
             shown.path,
             super::planning::MAX_PRESENTED / 1024
         )))
@@ -218,8 +218,12 @@ impl Session {
         records.extend(self.later_calls_not_run(call, mode).await?);
         if answer.choice == ChoiceId::ClearAndExecute {
             records.push(
-                ContextReset { reason: ResetReason::Clear, keep: super::step::kept_by_clear(&self.state) }
-                    .into(),
+                ContextReset {
+                    reason: ResetReason::Clear,
+                    keep: super::step::kept_by_clear(&self.state),
+                    from: None,
+                }
+                .into(),
             );
             records.push(
                 ContextAdded {

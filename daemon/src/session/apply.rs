@@ -119,6 +119,7 @@ impl SessionState {
                 self.set_fate(taken.prompt_id, Fate::Taken { turn: taken.turn_id });
             }
             Record::InboxWithdrawn(withdrawn) => {
+                self.last_prompt = self.prompt_without(Some(withdrawn.prompt_id));
                 self.inbox.retain(|entry| entry.prompt_id != withdrawn.prompt_id);
                 self.set_fate(withdrawn.prompt_id, Fate::Withdrawn);
             }
@@ -152,6 +153,7 @@ impl SessionState {
             }
             Record::TurnStarted(started) => {
                 self.trees.turn_started(started.turn_id, seq);
+                self.ran_prompt = self.last_prompt_of(started.turn_id).or(self.ran_prompt.take());
                 self.turn = Some(Turn {
                     id: started.turn_id,
                     origin: started.origin,
@@ -184,7 +186,14 @@ impl SessionState {
                 self.inbox_held |= finished.hold_inbox;
             }
             Record::ContextAdded(added) => self.extend_context(seq, place, ContextKind::Said(added.source)),
-            Record::ContextReset(reset) => self.resets.reset(&mut self.context, &reset.keep, seq),
+            Record::ContextReset(reset) => {
+                self.resets.reset(&mut self.context, &reset.keep, seq);
+                if let Some(from) = reset.from {
+                    self.trees.rewound(from);
+                    self.ran_prompt = None;
+                    self.last_prompt = self.prompt_without(None);
+                }
+            }
             Record::SampleStarted(started) => {
                 if let Some(turn) = &mut self.turn {
                     // It has gone on since it was put down: from here on an end without a word is a crash again.
@@ -279,6 +288,19 @@ impl SessionState {
             plan.phase = PlanPhase::Presented;
             plan.presented = Some(subject.revision);
         }
+    }
+
+    fn last_prompt_of(&self, prompt: TurnId) -> Option<String> {
+        let entry = self.inbox.iter().find(|entry| entry.prompt_id == prompt)?;
+        first_words(&entry.preview)
+    }
+
+    /// What the session was asked last, when `withdrawn` is taken back.
+    #[must_use]
+    pub fn prompt_without(&self, withdrawn: Option<TurnId>) -> Option<String> {
+        let waiting = self.inbox.iter().rev().filter(|entry| Some(entry.prompt_id) != withdrawn);
+        let mut asked = waiting.filter(|entry| entry.at == At::Turn || self.turn.is_none());
+        asked.find_map(|entry| first_words(&entry.preview)).or(self.ran_prompt.clone())
     }
 
     fn inbox_added(&mut self, added: &InboxAdded, place: RecordRef) {

@@ -320,6 +320,7 @@ mod tests {
             diff: None,
             cycle: 1,
             note: None,
+            blocked: false,
         }
     }
 

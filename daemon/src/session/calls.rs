@@ -314,6 +314,7 @@ impl Session {
                     now.path.display()
                 )
             }),
+            blocked: false,
         };
         let manual = self.deps.policy.still_available(plan.pre_mode);
         let keep = pending.map(|pending| pending.approval_id.clone());

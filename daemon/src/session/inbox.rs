@@ -217,7 +217,7 @@ impl Session {
         let rest = AtRest {
             mode: self.state.mode,
             last_outcome: self.state.last_outcome,
-            last_prompt: self.state.last_prompt.clone(),
+            last_prompt: self.state.prompt_without(Some(prompt)),
             held_prompts: self.state.held_prompts().saturating_sub(1),
         };
         self.commit(vec![InboxWithdrawn { prompt_id: prompt, rest: Some(rest) }.into()]).await?;

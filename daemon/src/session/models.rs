@@ -25,6 +25,8 @@ const KEY_COMMAND: Duration = Duration::from_secs(10);
 pub struct Models {
     client: ModelClient,
     settings_model: Option<String>,
+    /// File and line of that.
+    settings_model_at: Option<String>,
     providers: BTreeMap<String, ProviderSettings>,
     doubts: Vec<Doubt>,
     keys: Arc<KeyStore>,
@@ -43,13 +45,20 @@ impl Models {
         env: Vec<(String, String)>,
     ) -> Self {
         let doubts = Vec::new();
-        Self { client: ModelClient::new(), settings_model, providers, doubts, keys, spawner, env }
+        let (client, settings_model_at) = (ModelClient::new(), None);
+        Self { client, settings_model, settings_model_at, providers, doubts, keys, spawner, env }
     }
 
     /// The same, with mistakes of the settings that may concern the model.
     #[must_use]
     pub fn doubting(self, doubts: Vec<Doubt>) -> Self {
         Self { doubts, ..self }
+    }
+
+    /// The same, with the file and line of the settings' model.
+    #[must_use]
+    pub fn set_at(self, settings_model_at: Option<String>) -> Self {
+        Self { settings_model_at, ..self }
     }
 
     #[must_use]
@@ -66,6 +75,7 @@ impl Models {
         let mut question = ModelQuestion {
             requested,
             configured: self.settings_model.as_deref(),
+            configured_at: self.settings_model_at.as_deref(),
             providers: &self.providers,
             doubts: &self.doubts,
             keys: &keys,

@@ -6,7 +6,7 @@ use agentd_protocol::session::{Activity, Health, Row};
 use agentd_protocol::{Mode, Seq, Timestamp};
 
 use super::apply::is_news;
-use super::record::{Body, Created, InboxWithdrawn, Parsed, Record, Source};
+use super::record::{Body, ContextReset, Created, InboxWithdrawn, Parsed, Record, Source};
 use crate::journal::Commit;
 use crate::store::Text;
 
@@ -53,7 +53,10 @@ impl Outline {
             }
             Record::InboxWithdrawn(InboxWithdrawn { rest: Some(rest), .. }) => {
                 row.held_prompts = rest.held_prompts;
+                row.last_prompt = rest.last_prompt.clone();
             }
+            // What was asked is forgotten; what waits in the inbox since is told by the end of its turn.
+            Record::ContextReset(ContextReset { from: Some(_), .. }) => row.last_prompt = None,
             Record::SessionForked(forked) => {
                 row.created_at = at;
                 row.mode = Some(forked.mode);

@@ -506,7 +506,7 @@ impl Session {
             .approvals
             .iter()
             .find(|pending| matches!(pending.approval.subject, Subject::Plan { .. }))
-            .map(|pending| pending.approval.clone());
+            .map(|pending| std::sync::Arc::clone(&pending.approval));
         let Some(pending) = pending else {
             self.commit(now.records).await?;
             return Ok(content);
@@ -514,14 +514,16 @@ impl Session {
         if now.unpresentable().is_some() {
             // Nothing that could be approved: the revision is kept, and executing answers are a conflict until it is
             // mended.
-            self.commit(now.records).await?;
+            let records = now.records.into_iter().chain(blocked(&pending, true)).collect();
+            self.commit(records).await?;
             return Ok(content);
         }
         if now.unread.is_none()
             && matches!(&pending.subject, Subject::Plan { plan } if plan.revision == now.revision)
         {
             // Written back as it was: what is shown stays as it is, with its digest and its place in the queue.
-            self.commit(now.records).await?;
+            let records = now.records.into_iter().chain(blocked(&pending, false)).collect();
+            self.commit(records).await?;
             return Ok(content);
         }
         let approval = self.plan_approval(&now, Some(&pending)).await?;
@@ -530,6 +532,17 @@ impl Session {
         self.commit(records).await?;
         Ok(content)
     }
+}
+
+/// The pending approval of a plan, told that its file can or cannot be approved; nothing if it is told already. Its
+/// digest stays: whoever keeps planning, or sends a plan of their own, need not see it anew.
+fn blocked(pending: &agentd_protocol::approval::Approval, now: bool) -> Option<Record> {
+    let mut approval = pending.clone();
+    match &mut approval.subject {
+        Subject::Plan { plan } if plan.blocked != now => plan.blocked = now,
+        _ => return None,
+    }
+    Some(ApprovalChanged { approval: std::sync::Arc::new(approval) }.into())
 }
 
 /// What changed between two revisions. Absent when nothing did.

@@ -134,7 +134,7 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
             };
             return Some((body, added.origin));
         }
-        Record::ContextReset(reset) => EventBody::ContextReset { reason: reset.reason },
+        Record::ContextReset(reset) => EventBody::ContextReset { reason: reset.reason, from: reset.from },
         Record::SampleFailed(failed) => EventBody::MessageAborted {
             message_id: failed.message_id.clone(),
             reason: failed.error.clone(),
@@ -296,6 +296,7 @@ pub fn view(state: &SessionState, text: Option<TextSoFar>) -> State {
         activity: activity(state),
         turn_id: turn.map(|turn| turn.id),
         turns: state.trees.turns.len() as u64,
+        forgotten_turns: state.trees.turns.iter().filter(|turn| turn.forgotten).count() as u64,
         waiting_for: waiting_for(state),
         last_outcome: state.last_outcome,
         health: health(state),

@@ -508,6 +508,9 @@ pub struct ContextReset {
     pub reason: ResetReason,
     /// Numbers of the records that it is made of now, in their old order; an earlier reset may have taken them out.
     pub keep: Vec<Seq>,
+    /// Of a rewind: the first record of the first turn that is forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Seq>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

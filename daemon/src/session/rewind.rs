@@ -9,9 +9,7 @@ use super::command::{Caller, person_only};
 use super::error::SessionError;
 use super::planning::plan_guidance;
 use super::record::{ContextReset, SessionArchived};
-use super::trees::TurnTrees;
 use crate::context;
-use crate::ids::{Seq, TurnId};
 
 impl Session {
     pub(super) async fn rewind(
@@ -21,21 +19,31 @@ impl Session {
     ) -> Result<RewindResult, SessionError> {
         person_only(caller.actor)?;
         self.at_rest("rewind it")?;
-        let (start, before_turn) = match (params.before_turn, params.turns) {
+        let turns = &self.state.trees.turns;
+        let first = match (params.before_turn, params.turns) {
             (Some(_), Some(_)) => {
                 return Err(SessionError::invalid("turns", "say beforeTurn or turns, not both"));
             }
             (_, Some(0)) => return Err(SessionError::invalid("turns", "at least one turn is forgotten")),
-            (Some(id), None) => {
-                let mut turns = self.state.trees.turns.iter();
-                turns.find(|turn| turn.turn == id).map(|turn| (turn.begun, id))
+            (Some(id), None) => turns.iter().position(|turn| turn.turn == id),
+            (None, count) => {
+                let known: Vec<usize> = (0..turns.len()).filter(|index| !turns[*index].forgotten).collect();
+                known.len().checked_sub(count.unwrap_or(1) as usize).map(|first| known[first])
             }
-            (None, count) => self.turns_back().nth(count.unwrap_or(1) as usize - 1),
+        };
+        let first = first.ok_or(SessionError::NotFound("turn"))?;
+        // To go back to where one is may be said again, by a client that did not hear the answer.
+        let here = turns[first..].iter().all(|turn| turn.forgotten)
+            && first.checked_sub(1).is_none_or(|before| !turns[before].forgotten);
+        if turns[first].forgotten && !here {
+            return Err(SessionError::Conflict("that turn is forgotten already".into()));
         }
-        .ok_or(SessionError::NotFound("turn"))?;
-        let turns = self.turns_back().take_while(|(begun, _)| *begun >= start).count();
-        let turns = u32::try_from(turns).unwrap_or(u32::MAX);
-        let mut result = RewindResult { before_turn, turns, files: None };
+        let (start, mut result) = {
+            let turn = &turns[first];
+            let count = turns[first..].iter().filter(|turn| !turn.forgotten).count();
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            (turn.begun, RewindResult { before_turn: turn.turn, turns: count, files: None })
+        };
         // As it was then, whatever was cleared or gone back from since.
         let keep = self.state.resets.before(&self.state.context, start);
         // The files first: if they cannot be put back, nothing is forgotten that tells of them.
@@ -43,7 +51,7 @@ impl Session {
             result.files = Some(self.restore_before(result.before_turn).await?);
         }
         let mut records = vec![
-            ContextReset { reason: ResetReason::Rewind, keep }.into(),
+            ContextReset { reason: ResetReason::Rewind, keep, from: Some(start) }.into(),
             self.guidance(context::rewound(self.state.mode, params.files)).await?,
         ];
         // What told the model of plan mode may be among what is forgotten.
@@ -55,25 +63,6 @@ impl Session {
         }
         self.commit(records).await?;
         Ok(result)
-    }
-
-    /// The turns that there are to go back over, newest first, each with its first record: not those that were gone back
-    /// from, but those before a fresh start.
-    fn turns_back(&self) -> impl Iterator<Item = (Seq, TurnId)> {
-        let step = |before: Option<Seq>| {
-            let context = match before {
-                None => self.state.context.iter().map(|item| item.seq).collect(),
-                Some(start) => self.state.resets.before(&self.state.context, start),
-            };
-            // What is said between turns belongs to none.
-            let known = |turn: &&TurnTrees| {
-                let from = context.partition_point(|seq| *seq < turn.begun);
-                context.get(from).is_some_and(|seq| turn.ended.is_none_or(|ended| *seq <= ended))
-            };
-            let turn = self.state.trees.turns.iter().rev().find(known)?;
-            Some((turn.begun, turn.turn))
-        };
-        std::iter::successors(step(None), move |(begun, _)| step(Some(*begun)))
     }
 
     pub(super) async fn archive(&mut self, archived: bool, caller: &Caller) -> Result<(), SessionError> {
@@ -88,6 +77,10 @@ impl Session {
 
     /// Nothing runs, waits or is about to.
     fn at_rest(&self, doing: &str) -> Result<(), SessionError> {
+        if !self.state.approvals.is_empty() {
+            let why = format!("it waits for an answer; answer it, or stop the turn, then {doing}");
+            return Err(SessionError::Conflict(why));
+        }
         if self.state.turn.is_some() {
             return Err(SessionError::Conflict(format!("a turn is running; stop it first, then {doing}")));
         }

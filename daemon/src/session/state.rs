@@ -59,6 +59,8 @@ pub struct SessionState {
     pub last_outcome: Option<Outcome>,
     /// The first words of the newest prompt that asked for a turn, on one line.
     pub last_prompt: Option<String>,
+    /// The first words of the newest prompt whose turn has begun and is not forgotten.
+    pub ran_prompt: Option<String>,
     /// Set when the journal holds what this build must not act on.
     #[serde(skip)]
     pub read_only: Option<String>,
@@ -310,6 +312,7 @@ impl SessionState {
             usage: Usage::default(),
             last_outcome: None,
             last_prompt: None,
+            ran_prompt: None,
             read_only: None,
             unsaved: false,
         }

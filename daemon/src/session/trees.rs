@@ -28,6 +28,8 @@ pub struct TurnTrees {
     /// From before its first effect. Absent: it had none, or lies in no repository.
     pub before: Option<Tree>,
     pub after: Option<Tree>,
+    /// Whether a rewind made the model forget it. What it did to files is known all the same.
+    pub forgotten: bool,
 }
 
 /// An approved plan.
@@ -59,7 +61,14 @@ impl TurnTrees {
 
 impl Trees {
     pub(super) fn turn_started(&mut self, turn: TurnId, seq: Seq) {
-        self.turns.push(TurnTrees { turn, begun: seq, ended: None, before: None, after: None });
+        self.turns.push(TurnTrees {
+            turn,
+            begun: seq,
+            ended: None,
+            before: None,
+            after: None,
+            forgotten: false,
+        });
     }
 
     pub(super) fn turn_finished(&mut self, turn: TurnId, seq: Seq) {
@@ -89,6 +98,13 @@ impl Trees {
             && let Some(plan) = self.plan.as_mut().filter(|plan| plan.tree.is_none())
         {
             plan.tree = Some(tree);
+        }
+    }
+
+    /// The model forgets all that began with this record or after it.
+    pub(super) fn rewound(&mut self, from: Seq) {
+        for turn in self.turns.iter_mut().rev().take_while(|turn| turn.begun >= from) {
+            turn.forgotten = true;
         }
     }
 

@@ -40,7 +40,8 @@ pub(super) fn checks(daemon: &Daemon, limits: Limits) -> Vec<Check> {
         "not built yet: every command asks a person, and plan mode has no shell".into(),
         None,
     ));
-    checks.push(index(daemon.registry.store()));
+    let known = deps.paths.session_ids().map_or(0, |ids| ids.len());
+    checks.push(index(daemon.registry.store(), known));
     checks.push(retention(daemon, limits));
     let path = std::env::var("PATH").unwrap_or_default();
     let path = path.as_str();
@@ -52,8 +53,8 @@ pub(super) fn checks(daemon: &Daemon, limits: Limits) -> Vec<Check> {
             }
         });
     }
-    for notice in &daemon.notices {
-        checks.push(warning("settings", notice.text.clone(), None));
+    for notice in daemon.notices() {
+        checks.push(warning("settings", notice.text, None));
     }
     checks
 }
@@ -75,14 +76,21 @@ fn state(dir: &std::path::Path) -> Check {
 }
 
 /// Whether lists and the search have all they need.
-fn index(store: &Store) -> Check {
+fn index(store: &Store, known: usize) -> Check {
     let (done, all) = store.progress();
+    let how_far = if all == 0 { String::new() } else { format!(", {done} of {all} sessions done") };
     let filling = format!(
-        "being made from the journals, {done} of {all} sessions done; until then lists read the journals, and search may \
-         miss something"
+        "being made from the journals{how_far}; until then lists read the journals, and search may miss something"
     );
     match store.standing() {
-        Standing::Ready => ok("index", format!("knows every session; {all} were there at the last look")),
+        Standing::Ready => ok(
+            "index",
+            match known {
+                0 => "there is no session yet".to_owned(),
+                1 => "knows the 1 session there is".to_owned(),
+                known => format!("knows all {known} sessions"),
+            },
+        ),
         Standing::Closed => ok("index", "is opened at its first use".to_owned()),
         Standing::Filling => warning("index", filling, None),
         Standing::Failed(reason) => warning(

@@ -237,6 +237,7 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
     };
     let socket = listener.path().unwrap_or(paths.socket()).display().to_string();
 
+    let settings_file = config::Stamp::of(&paths.config_file());
     let loaded = config::load(&paths.config_file());
     let mut notices: Vec<Notice> = loaded
         .notices
@@ -261,7 +262,8 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
         process::base_env(&client_path.into_iter().collect(), &[], owner, std::path::Path::new("/tmp"));
     let models =
         Models::new(settings.model.clone(), settings.providers.clone(), keys, Arc::clone(&spawner), key_env)
-            .doubting(settings.model_doubts.clone());
+            .doubting(settings.model_doubts.clone())
+            .set_at(settings.model_at.clone());
     let daemon_id = paths::daemon_id(&paths)?;
     let own: Vec<_> = paths.own_dirs().iter().map(|dir| paths::canonical(dir)).collect();
     // From the usual folders, not from whatever PATH holds: it runs by itself and in every project.
@@ -297,6 +299,7 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
         started,
         shutdown: shutdown.clone(),
         notices,
+        settings_file,
         doctor: Box::new(move |daemon| doctor::checks(daemon, retention)),
     });
     Ok(Beginning::Ready(Box::new(Parts {

@@ -53,7 +53,7 @@ pub(super) fn about_plan(body: &EventBody) -> Option<Output> {
             let from = if from == "file" { "as it was" } else { "from the journal" };
             format!("The plan file was gone or damaged; the plan was written back {from}.")
         }
-        EventBody::ContextReset { reason } => match reason {
+        EventBody::ContextReset { reason, .. } => match reason {
             ResetReason::Clear => "The conversation was cleared; the plan is kept.",
             ResetReason::Compact => "The conversation was compacted.",
             ResetReason::Rewind => "The conversation was taken back.",

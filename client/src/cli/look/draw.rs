@@ -63,7 +63,14 @@ impl Page<'_> {
             self.entry(entry, &mut lines);
         }
         if let Some(ended) = &turn.ended {
-            self.end(ended, &mut lines);
+            // Why there was no answer, and why the turn failed, is one thing.
+            let told = turn.entries.iter().any(|entry| match (entry, &ended.error) {
+                (Entry::NoAnswer { reason, .. }, Some(error)) => {
+                    error.contains(reason.as_str()) || reason.contains(error)
+                }
+                _ => false,
+            });
+            self.end(ended, told, &mut lines);
         }
         lines.push(Line::new());
         lines
@@ -77,7 +84,12 @@ impl Page<'_> {
             Some(outcome @ (Outcome::Failed | Outcome::Limit)) => (Style::Bad, outcome.name()),
             Some(outcome) => (Style::Warn, outcome.name()),
         };
-        line.push(style, &format!("  {word}"));
+        if let Some(at) = turn.forgotten {
+            let ago = ago(at, self.now);
+            line.push(Style::Warn, &format!("  forgotten (rewound {ago} ago)"));
+            line.push(Style::Dim, " ·");
+        }
+        line.push(style, &format!("{}{word}", if turn.forgotten.is_some() { " " } else { "  " }));
         if let Some(at) = turn.started {
             line.push(Style::Dim, &format!(" · {} · {} ago", clock(at), ago(at, self.now)));
         }
@@ -93,6 +105,11 @@ impl Page<'_> {
             Entry::Answer(answer) => self.answer(answer, lines),
             Entry::Call(call) => self.call(call, lines),
             Entry::Asked(asked) => self.asked(asked, lines),
+            Entry::NoAnswer { reason, times } => {
+                let times = if *times > 1 { format!(", {times} times") } else { String::new() };
+                let text = format!("  The model gave no answer{times}: {reason}");
+                lines.push(Line::styled(Style::Dim, &text));
+            }
             Entry::Note(line) => lines.push(line.clone().behind(&Line::from("  "))),
         }
     }
@@ -244,8 +261,8 @@ impl Page<'_> {
         lines.push(answer.behind(&line));
     }
 
-    fn end(&self, ended: &Ended, lines: &mut Vec<Line>) {
-        if let Some(error) = &ended.error {
+    fn end(&self, ended: &Ended, told: bool, lines: &mut Vec<Line>) {
+        if let Some(error) = ended.error.as_ref().filter(|_| !told) {
             lines.push(Line::styled(Style::Bad, &format!("  {error}")));
         }
         if self.detail == Detail::Short {

@@ -3,10 +3,11 @@
 use std::io::IsTerminal;
 
 use agentd_client::Client;
+use agentd_protocol::Seq;
 use agentd_protocol::session::{Activity, State};
 
 use super::draw::{Detail, Page};
-use super::past::{FromStart, newest_turns};
+use super::past::{FromStart, newest_turns, rewinds};
 use super::state_of;
 use super::transcript::{Transcript, Turn};
 use crate::cli::args::LogArgs;
@@ -80,7 +81,10 @@ async fn print(context: &Context, client: &Client, state: &State, turns: Option<
             draw(state, transcript.take_rest())?;
         }
         None => {
-            let mut transcript = Transcript::after(0);
+            // A page is printed before the next is read, and a rewind comes after what it makes forgotten.
+            let known =
+                if state.forgotten_turns > 0 { rewinds(client, state, Seq(0)).await? } else { Vec::new() };
+            let mut transcript = Transcript::after(0).knowing(known);
             let mut pages = FromStart::until(client, state);
             while let Some(page) = pages.next().await? {
                 page.into_iter().for_each(|received| transcript.take(received.event));

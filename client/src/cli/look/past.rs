@@ -5,6 +5,7 @@ use agentd_protocol::history::{HistoryParams, MAX_EVENTS};
 use agentd_protocol::session::State;
 use agentd_protocol::{EventBody, Seq, SessionId};
 
+use super::transcript::Rewind;
 use crate::cli::exit::Failure;
 
 /// Bytes of events that are held at once. A single turn that has more is shown from where they end.
@@ -113,6 +114,29 @@ pub(crate) async fn find_turn(
         wanted(turn, seq).then_some((turn, seq))
     });
     found.await
+}
+
+/// Every rewind after the event of this number, oldest first.
+///
+/// # Errors
+/// What the daemon answers.
+pub(crate) async fn rewinds(client: &Client, state: &State, after: Seq) -> Result<Vec<Rewind>, Failure> {
+    let mut params = HistoryParams {
+        after_seq: Some(after),
+        before_seq: Some(end(state)),
+        limit: Some(MAX_EVENTS),
+        types: Some(vec!["contextReset".to_owned()]),
+        ..HistoryParams::newest(state.session_id)
+    };
+    let mut found = Vec::new();
+    loop {
+        let page = client.history(params.clone()).await?;
+        found.extend(page.events.iter().filter_map(|received| Rewind::of(&received.event)));
+        match page.next {
+            Some(next) => params.after_seq = Some(next),
+            None => return Ok(found),
+        }
+    }
 }
 
 /// Goes back through events of these types until `wanted` answers something.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::draw::{Detail, clock};
 use super::log::page;
-use super::past::{find, find_turn, turn_from};
+use super::past::{find, find_turn, rewinds, turn_from};
 use super::state_of;
 use super::transcript::{Call, Entry, Transcript, Turn};
 use crate::cli::args::ShowArgs;
@@ -39,7 +39,10 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Exit, Fail
     let (session_id, wanted) = words(context, &client, &args.words).await?;
     let state = state_of(&client, session_id).await?;
     let shown = match wanted {
-        None => screen::print(&super::state::page(&state, context)).map_err(Failure::from),
+        None => {
+            let about = super::state::about(&client, &state).await?;
+            screen::print(&super::state::page(&state, &about, context)).map_err(Failure::from)
+        }
         Some(thing) => show_thing(context, &client, &state, thing).await,
     };
     match shown {
@@ -154,7 +157,7 @@ async fn show_thing(context: &Context, client: &Client, state: &State, wanted: T
 }
 
 async fn turn(client: &Client, state: &State, number: u64, start: Seq) -> Result<Turn, Failure> {
-    let mut transcript = Transcript::after(number - 1);
+    let mut transcript = Transcript::after(number - 1).knowing(rewinds(client, state, start).await?);
     turn_from(client, state, start).await?.into_iter().for_each(|received| transcript.take(received.event));
     transcript
         .take_rest()
@@ -211,7 +214,7 @@ async fn whole(client: &Client, session: SessionId, entry: &mut Entry) -> Result
         }
         Entry::Prompt(text) => fetch(client, session, Some(text)).await,
         Entry::Call(call) => whole_call(client, session, call).await,
-        Entry::Asked(_) | Entry::Note(_) => Ok(()),
+        Entry::Asked(_) | Entry::NoAnswer { .. } | Entry::Note(_) => Ok(()),
     }
 }
 

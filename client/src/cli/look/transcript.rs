@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use agentd_protocol::approval::{Approval, By, ChoiceId};
-use agentd_protocol::event::{Event, EventBody, Resolution, Role, Text, ToolStatus};
+use agentd_protocol::approval::{Approval, By, ChoiceId, Subject};
+use agentd_protocol::event::{Event, EventBody, ResetReason, Resolution, Role, Text, ToolStatus};
 use agentd_protocol::permission::Decision;
 use agentd_protocol::session::Origin;
 use agentd_protocol::turn::{Denial, Outcome, Usage};
-use agentd_protocol::{CallId, MessageId, Timestamp};
+use agentd_protocol::{CallId, MessageId, Seq, Timestamp};
 use serde_json::Value;
 
 use crate::cli::follow::told;
@@ -20,6 +20,10 @@ pub(crate) struct Turn {
     /// Counted from 1 by the `turnStarted` events of the session. Absent: events that belong to no turn.
     pub(crate) number: Option<u64>,
     pub(crate) started: Option<Timestamp>,
+    /// The number of its first event.
+    pub(crate) begun: Seq,
+    /// When a rewind made the model forget it.
+    pub(crate) forgotten: Option<Timestamp>,
     pub(crate) origin: Option<Origin>,
     pub(crate) ended: Option<Ended>,
     pub(crate) entries: Vec<Entry>,
@@ -40,9 +44,17 @@ pub(crate) enum Entry {
     Answer(Answer),
     Call(Box<Call>),
     Asked(Box<Asked>),
+    /// The model gave none, so many times in a row.
+    NoAnswer {
+        reason: String,
+        times: u32,
+    },
     /// A remark at the side.
     Note(Line),
 }
+
+/// The tool that presents a plan.
+const LEAVE_PLAN: &str = "exit_plan_mode";
 
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -93,9 +105,34 @@ pub(crate) struct Settled {
     pub(crate) feedback: Option<String>,
 }
 
+/// The model was made to forget the turns that began from one event on, and before another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rewind {
+    from: Seq,
+    before: Seq,
+    at: Timestamp,
+}
+
+impl Rewind {
+    pub(crate) fn of(event: &Event) -> Option<Self> {
+        match event.body {
+            EventBody::ContextReset { reason: ResetReason::Rewind, from: Some(from) } => {
+                Some(Self { from, before: event.seq?, at: event.at? })
+            }
+            _ => None,
+        }
+    }
+
+    fn covers(&self, begun: Seq) -> bool {
+        self.from <= begun && begun < self.before
+    }
+}
+
 /// Takes events in order, gives turns.
 #[derive(Debug)]
 pub(crate) struct Transcript {
+    /// Rewinds that are known before their events are taken.
+    rewinds: Vec<Rewind>,
     turns: VecDeque<Turn>,
     /// Of the turn that begins next.
     next_number: u64,
@@ -104,7 +141,12 @@ pub(crate) struct Transcript {
 impl Transcript {
     /// `earlier` turns came before the first event that will be taken.
     pub(crate) fn after(earlier: u64) -> Self {
-        Self { turns: VecDeque::from([Turn::default()]), next_number: earlier + 1 }
+        Self { rewinds: Vec::new(), turns: VecDeque::from([Turn::default()]), next_number: earlier + 1 }
+    }
+
+    /// With rewinds that came after the events that will be taken.
+    pub(crate) fn knowing(self, rewinds: Vec<Rewind>) -> Self {
+        Self { rewinds, ..self }
     }
 
     /// Takes out the turns to which nothing more can be added.
@@ -143,11 +185,28 @@ impl Transcript {
 
     pub(crate) fn take(&mut self, event: Event) {
         let (at, origin) = (event.at, event.origin);
+        let begun = event.seq.unwrap_or_default();
+        if let Some(rewind) = Rewind::of(&event) {
+            for turn in
+                self.turns.iter_mut().filter(|turn| turn.number.is_some() && rewind.covers(turn.begun))
+            {
+                turn.forgotten = turn.forgotten.or(Some(rewind.at));
+            }
+        }
         match event.body {
             EventBody::TurnStarted {} => {
                 let number = Some(self.next_number);
                 self.next_number += 1;
-                self.turns.push_back(Turn { number, started: at, origin, ..Turn::default() });
+                let forgotten =
+                    self.rewinds.iter().find(|rewind| rewind.covers(begun)).map(|rewind| rewind.at);
+                self.turns.push_back(Turn {
+                    number,
+                    started: at,
+                    begun,
+                    forgotten,
+                    origin,
+                    ..Turn::default()
+                });
             }
             EventBody::TurnFinished { outcome, usage, denials, error } => {
                 self.turn().ended = Some(Ended { outcome, error, usage, denials });
@@ -187,7 +246,7 @@ impl Transcript {
                 }
             }
             EventBody::ApprovalRequested(approval) => {
-                self.add(Entry::Asked(Box::new(Asked { approval, settled: None })));
+                self.ask(Asked { approval, settled: None });
             }
             EventBody::ApprovalChanged(approval) => {
                 if let Some(asked) = self.asked(&approval.approval_id) {
@@ -199,12 +258,46 @@ impl Transcript {
                     asked.settled = Some(Settled { resolution, choice, by, feedback });
                 }
             }
+            EventBody::MessageAborted { reason, .. } => self.no_answer(reason),
             body => {
                 if let Some(line) = told(&body) {
                     self.add(Entry::Note(line));
                 }
             }
         }
+    }
+
+    /// A question stands before the call that it is about: its answer comes first, too.
+    fn ask(&mut self, asked: Asked) {
+        let about = match &asked.approval.subject {
+            Subject::Tool { tool } => Some(&tool.call_id),
+            Subject::Question { question } => Some(&question.call_id),
+            Subject::Plan { .. } => None,
+        };
+        let is_about = |call: &Call| match about {
+            Some(id) => call.id == *id,
+            None => call.tool == LEAVE_PLAN && call.result.is_none(),
+        };
+        let turn = self.turn();
+        let place =
+            turn.entries.iter().rposition(|entry| matches!(entry, Entry::Call(call) if is_about(call)));
+        match place {
+            Some(place) => turn.entries.insert(place, Entry::Asked(Box::new(asked))),
+            None => self.add(Entry::Asked(Box::new(asked))),
+        }
+    }
+
+    /// The model gave no answer. The same reason again is counted, not told again.
+    fn no_answer(&mut self, reason: String) {
+        if let Some(Entry::NoAnswer { reason: told, times }) = self.turn().entries.last_mut() {
+            // The last attempt's reason may say how many there were.
+            if reason.starts_with(told.as_str()) {
+                *told = reason;
+                *times += 1;
+                return;
+            }
+        }
+        self.add(Entry::NoAnswer { reason, times: 1 });
     }
 
     fn asked(&mut self, id: &agentd_protocol::ApprovalId) -> Option<&mut Asked> {

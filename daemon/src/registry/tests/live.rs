@@ -287,6 +287,8 @@ async fn a_list_tells_of_a_session_on_the_disk_what_it_was_asked_and_what_is_hel
     home.registry.ask(id, |reply| Command::Withdraw { prompt: dropped, reply }).await.unwrap();
     let live_row = rows(&home).await.remove(0);
     assert_eq!((live_row.last_outcome, live_row.held_prompts), (Some(Outcome::Interrupted), 1));
+    // What was dropped before it ran is not what the session is about.
+    assert_eq!(live_row.last_prompt.as_deref(), Some("and a question"));
     let home = home.restart().await;
     assert_eq!(rows(&home).await, [live_row]);
 }

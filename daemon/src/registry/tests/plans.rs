@@ -101,17 +101,27 @@ async fn a_change_of_the_file_makes_the_answer_stale_and_the_approval_new() {
 
 #[tokio::test]
 async fn a_plan_that_was_emptied_cannot_be_approved_until_it_is_mended() {
-    let (home, id, turn, _) = presented(Mode::Default).await;
+    let (home, id, turn, mut listener) = presented(Mode::Default).await;
     let answer = home.answer(id, ChoiceId::Execute).await;
     let file = plan_file(&home.state(id).await);
+    let blocked = async |home: &Home| match &home.state(id).await.approvals[0].subject {
+        agentd_protocol::approval::Subject::Plan { plan } => plan.blocked,
+        other => panic!("{other:?}"),
+    };
     for unfit in [String::new(), "x".repeat(300 * 1024)] {
         std::fs::write(&file, unfit).unwrap();
         for _ in 0..2 {
             assert!(matches!(home.respond(answer.clone()).await, Err(SessionError::Conflict(_))));
         }
         assert_eq!(home.state(id).await.mode, Mode::Plan);
+        assert!(blocked(&home).await);
     }
+    // Whoever looks is told once, and the question they saw is the same.
+    let changed = listener.next("approvalChanged").await;
+    assert_eq!((&changed["plan"]["blocked"], &changed["digest"]), (&json!(true), &json!(answer.digest)));
     std::fs::write(&file, PLAN).unwrap();
+    home.registry.ask(id, |reply| Command::PlanGet { reply }).await.unwrap();
+    assert!(!blocked(&home).await);
     // Word for word what was shown, so the answer to that counts: nobody has to look again.
     assert_eq!(home.respond(answer).await.unwrap().mode_now, Mode::AcceptEdits);
     assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);

@@ -46,12 +46,21 @@ async fn the_model_forgets_from_that_turn_on_and_nothing_else_changes() {
     let mut listener = home.listen(id).await;
     let result = rewind(&home, id, Some(turns[1])).await.unwrap();
     assert_eq!(result, forgotten(turns[1], 2));
-    assert_eq!(listener.next("contextReset").await["reason"], "rewind");
+    let reset = listener.next("contextReset").await;
+    assert_eq!(reset["reason"], "rewind");
+    assert!(reset["from"].as_u64().unwrap() < reset["seq"].as_u64().unwrap());
+    // The list does not go on telling what was asked there, live or from the disk.
+    let about = |home: &Home| {
+        let registry = std::sync::Arc::clone(&home.registry);
+        async move { registry.list(&ListParams::default()).await.unwrap().sessions[0].last_prompt.clone() }
+    };
+    assert_eq!(about(&home).await, None);
     let after = home.state(id).await;
     assert_eq!((after.mode, after.usage, after.turns), (before.mode, before.usage, before.turns));
 
     // The same after a restart.
     let home = home.restart().await;
+    assert_eq!(about(&home).await, None);
     let turn = home.prompt(id, "delta").await.turn_id;
     home.wait(id, turn).await;
     let request = home.requests().await.pop().unwrap()["messages"].to_string();
@@ -62,12 +71,17 @@ async fn the_model_forgets_from_that_turn_on_and_nothing_else_changes() {
     // The last turn, when none is named.
     assert_eq!(rewind(&home, id, None).await.unwrap(), forgotten(turn, 1));
     assert!(matches!(rewind(&home, id, Some(TurnId::generate())).await, Err(SessionError::NotFound("turn"))));
-    // Or so many, of those that the model still knows.
+    // Once is enough.
+    assert!(matches!(rewind(&home, id, Some(turns[2])).await, Err(SessionError::Conflict(_))));
+    let told = home.state(id).await;
+    assert_eq!((told.turns, told.forgotten_turns), (4, 3));
+    // Or so many, of those that are known.
     let last = |turns| RewindParams { turns: Some(turns), ..back(id, None) };
     assert!(matches!(ask(&home, last(2)).await, Err(SessionError::NotFound("turn"))));
-    assert_eq!(rewind(&home, id, Some(turns[1])).await.unwrap(), forgotten(turns[1], 0));
     assert_eq!(ask(&home, last(1)).await.unwrap(), forgotten(turns[0], 1));
-    assert!(matches!(rewind(&home, id, None).await, Err(SessionError::NotFound("turn"))));
+    assert!(matches!(ask(&home, last(1)).await, Err(SessionError::NotFound("turn"))));
+    // Who did not hear the answer says it again.
+    assert_eq!(rewind(&home, id, Some(turns[0])).await.unwrap(), forgotten(turns[0], 0));
     assert!(matches!(ask(&home, last(0)).await, Err(SessionError::Invalid { field: "turns", .. })));
     let both = RewindParams { before_turn: Some(turn), ..last(1) };
     assert!(matches!(ask(&home, both).await, Err(SessionError::Invalid { field: "turns", .. })));
@@ -136,8 +150,9 @@ async fn j4_going_back_past_a_fresh_start_brings_back_what_was_before_it_and_no_
 #[tokio::test]
 async fn only_a_session_at_rest_goes_back_or_away() {
     let (home, id, turn, _) = presented(Mode::Default).await;
-    assert!(matches!(rewind(&home, id, Some(turn)).await, Err(SessionError::Conflict(_))));
-    assert!(matches!(archive(&home, id, true).await, Err(SessionError::Conflict(_))));
+    let waits = |error| matches!(error, SessionError::Conflict(why) if why.contains("waits for an answer"));
+    assert!(waits(rewind(&home, id, Some(turn)).await.unwrap_err()));
+    assert!(waits(archive(&home, id, true).await.unwrap_err()));
     let empty = home.session(Mode::Default).await;
     assert!(matches!(rewind(&home, empty, None).await, Err(SessionError::NotFound("turn"))));
     let caller = someone("ci", agentd_protocol::initialize::Actor::Program);

@@ -134,6 +134,7 @@ mod tests {
             ended: Some(Seq(index * 10 + 10)),
             before: before.clone(),
             after: after.clone(),
+            forgotten: false,
         };
         Trees { turns: (0..).zip(turns).map(turn).collect(), plan: None }
     }

@@ -283,7 +283,10 @@ impl Cast {
             (said(Source::Guidance).into(), None),
             (said(Source::Environment).into(), None),
             (said(Source::Plan).into(), None),
-            (ContextReset { reason: ResetReason::Clear, keep: vec![Seq(2)] }.into(), Some("contextReset")),
+            (
+                ContextReset { reason: ResetReason::Clear, keep: vec![Seq(2)], from: None }.into(),
+                Some("contextReset"),
+            ),
             (self.sampling(1), None),
             (self.failed(AfterFailure::Retry { at: at(9) }), Some("messageAborted")),
             (self.replied(Stop::End), Some("message")),
@@ -345,6 +348,7 @@ fn plan_subject(content: &str) -> PlanSubject {
         diff: None,
         cycle: 1,
         note: None,
+        blocked: false,
     }
 }
 
