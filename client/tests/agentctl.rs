@@ -962,13 +962,21 @@ fn search_shows_where_something_was_said_and_the_next_command() {
     let fake = Fake::start(vec![
         ("session/search", fixed(move || ok(json!({"hits": [hit], "complete": false})))),
         ("daemon/reindex", fixed(|| ok(json!({"sessions": 2})))),
+        ("session/list", fixed(|| ok(json!({"sessions": [], "next": null})))),
+        (
+            "session/history",
+            fixed(|| {
+                let started = |seq| event(seq, &Value::Null, json!({"type": "turnStarted"}));
+                ok(json!({"events": [started(2), started(6)], "head": 9, "more": false}))
+            }),
+        ),
     ]);
     let output = fake.agentctl(&["search", "--limit", "5", "cursors", "now"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
     assert!(stdout.starts_with("api-otter  Paging  /srv/api\n"), "{stdout}");
     assert!(stdout.contains("agent  uses cursors <U+001B>[2Jnow\n"), "{stdout}");
-    assert!(stdout.contains(&format!("attach {SESSION} --all\n")), "{stdout}");
+    assert!(stdout.trim_end().ends_with("show api-otter '#2'"), "{stdout}");
     assert!(text(&output.stderr).contains("something may be missing"), "{}", text(&output.stderr));
     assert_eq!(fake.wait_for("session/search"), json!({"query": "cursors now", "limit": 5}));
 

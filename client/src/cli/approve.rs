@@ -14,9 +14,9 @@ use agentd_protocol::show::show_line;
 use agentd_protocol::{ErrorCode, Mode, method};
 use tokio::time::{Instant, sleep_until};
 
-use super::args::{ApproveArgs, DenyArgs};
+use super::args::{ApproveArgs, DenyArgs, WaitingArgs};
 use super::ask::{Action, Ask, Input};
-use super::context::{Context, now};
+use super::context::{self, Context, now};
 use super::editor;
 use super::exit::{Exit, Failure};
 use super::follow::{answered_elsewhere, settled};
@@ -30,9 +30,14 @@ use crate::render::style::quoted;
 use crate::render::{Line, Style, line};
 
 /// `agentctl waiting`.
-pub(crate) async fn waiting(context: &Context) -> Result<Exit, Failure> {
+pub(crate) async fn waiting(context: &Context, args: WaitingArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
     let list = looked_at(&client, pending(&client).await?).await?;
+    if args.json {
+        // As it is after that look.
+        context::print_answer::<method::ApprovalList>(&client, ApprovalListParams::default()).await?;
+        return Ok(Exit::Finished);
+    }
     if list.is_empty() {
         screen::print(&[Line::from("Nothing waits for you.")])?;
         return Ok(Exit::Finished);

@@ -70,7 +70,8 @@ pub(crate) enum Command {
     /// Waits until a session is idle or needs you
     #[command(
         after_long_help = "The exit code says how it stands: that of its last turn once it is idle, 4 when it waits \
-        for an approval,\n124 when the time has passed; nothing is stopped then.\n\nExample:\n  \
+        for an approval, \
+        124 when the time has passed; nothing is stopped then.\n\nExample:\n  \
         agentctl send \"Fix the tests\" && agentctl wait --timeout 10m"
     )]
     Wait(WaitArgs),
@@ -79,7 +80,8 @@ pub(crate) enum Command {
     /// Makes a session of its own from what this one was
     #[command(
         after_long_help = "The fork works in the same folder and waits for its first prompt; the session it comes \
-        from goes on as before.\n\nExamples:\n  agentctl fork\n  agentctl fork api-paging-otter --at 120"
+        from goes on as before. Commands without a name mean the newest session of their folder, which is then the \
+        fork.\n\nExamples:\n  agentctl fork\n  agentctl fork api-paging-otter --at 120"
     )]
     Fork(ForkArgs),
     /// Lets the model forget the last turns
@@ -124,7 +126,7 @@ pub(crate) enum Command {
     /// Deletes a session and everything of it
     Rm(RmArgs),
     /// Lists every approval that waits for you, oldest first
-    Waiting,
+    Waiting(WaitingArgs),
     /// Shows what waits and takes your answer
     #[command(
         after_long_help = "Without CHOICE the whole request is shown and you are asked; that needs a terminal. \
@@ -220,7 +222,7 @@ pub(crate) enum AtArg {
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionArg {
-    /// A handle, or the end of an id; @: the newest [default: this folder's]
+    /// A handle or the end of an id [default, and @: this folder's newest]
     pub(crate) id: Option<String>,
 }
 
@@ -262,6 +264,9 @@ pub(crate) struct ShowArgs {
     /// A session [default: this folder's], and what of it
     #[arg(num_args = 0..=2, value_names = ["ID", "THING"])]
     pub(crate) words: Vec<String>,
+    /// Prints the session as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -311,6 +316,9 @@ pub(crate) struct LsArgs {
     /// Shows every idle session, not only the newest, and archived ones
     #[arg(long)]
     pub(crate) all: bool,
+    /// Prints the daemon's answer as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -405,6 +413,9 @@ pub(crate) struct DiffArgs {
     /// Takes a file back, or its change N; may be given several times
     #[arg(long, value_name = "PATH[:N]", conflicts_with = "stat")]
     pub(crate) reject: Vec<String>,
+    /// Prints the daemon's answer as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -415,6 +426,9 @@ pub(crate) struct SearchArgs {
     /// How many places to show
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) limit: u32,
+    /// Prints the daemon's answer as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
     /// What to look for
     #[arg(required = true, value_name = "WORDS")]
     pub(crate) words: Vec<String>,
@@ -430,8 +444,15 @@ pub(crate) struct RmArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct WaitingArgs {
+    /// Prints the daemon's answer as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ApproveArgs {
-    /// Its id or the end of it, see agentctl waiting [default: the only one]
+    /// Its id or the end of it, see agentctl waiting [default: the only one here]
     pub(crate) id: Option<String>,
     /// One of its choices, by name
     pub(crate) choice: Option<String>,
@@ -454,7 +475,7 @@ pub(crate) struct ApproveArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DenyArgs {
-    /// The approval's id or its end [default: the only one]
+    /// The approval's id or its end [default: the only one of this folder]
     pub(crate) id: Option<String>,
     /// What to do instead
     #[arg(short = 'm', long = "message", value_name = "TEXT")]
@@ -614,6 +635,14 @@ mod tests {
                 .try_get_matches_from(["agentctl", "help", "run"])
                 .is_err_and(|help| { help.kind() == clap::error::ErrorKind::DisplayHelp })
         );
+    }
+
+    #[test]
+    fn printed_commands_are_known_by_their_names() {
+        for sub in Cli::command().get_subcommands() {
+            let name = sub.get_name();
+            assert!(crate::render::style::COMMANDS.contains(&name), "{name}");
+        }
     }
 
     #[test]

@@ -119,6 +119,18 @@ pub(crate) async fn rows(client: &Client) -> Result<Vec<Row>, Failure> {
     Ok(client.call::<method::SessionList>(params).await?.sessions)
 }
 
+/// Prints what the daemon answers to a call, as it came, on one line.
+pub(crate) async fn print_answer<M: method::Method>(
+    client: &Client,
+    params: M::Params,
+) -> Result<(), Failure> {
+    let params = serde_json::value::to_raw_value(&params).map_err(|error| {
+        Failure::failed(format!("the parameters of {} cannot be written: {error}", M::NAME))
+    })?;
+    let answer = client.call_raw(M::NAME, Some(params)).await?;
+    Ok(super::screen::print_json(answer.get())?)
+}
+
 /// The session that a command is about. `again` makes the same command for a session that is named.
 pub(crate) async fn session(
     context: &Context,

@@ -4,7 +4,8 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use agentd_client::Client;
-use agentd_protocol::changes::{ChangesParams, HunkRef, RevertParams, Span};
+use agentd_protocol::changes::{ChangesParams, HunkRef, RevertParams, RevertResult, Span};
+use agentd_protocol::method::Method as _;
 use agentd_protocol::{SessionId, method};
 
 use super::args::DiffArgs;
@@ -20,11 +21,16 @@ pub(crate) async fn diff(context: &Context, args: DiffArgs) -> Result<Exit, Fail
     let (session_id, paths) = session_and_paths(context, &client, &args.words).await?;
     let span = Span { turn: args.turn, since_plan: args.since_plan, from: None, to: None };
     if !args.reject.is_empty() {
-        return reject(&client, session_id, span, &args.reject).await;
+        return reject(context, &client, session_id, span, &args).await;
     }
     let paths = paths.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?;
     let params = ChangesParams { session_id, span, paths, stat: args.stat };
-    let mut changes = client.call::<method::SessionChanges>(params).await?;
+    if args.json {
+        let printed = context::print_answer::<method::SessionChanges>(&client, params).await;
+        return printed.map(|()| Exit::Finished).map_err(|failure| lead_on(context, session_id, failure));
+    }
+    let changes = client.call::<method::SessionChanges>(params).await;
+    let mut changes = changes.map_err(|error| lead_on(context, session_id, error.into()))?;
     let mut lines = Vec::new();
     if args.stat {
         lines.extend(render::stat(&changes));
@@ -50,14 +56,22 @@ pub(crate) async fn diff(context: &Context, args: DiffArgs) -> Result<Exit, Fail
     Ok(Exit::Finished)
 }
 
+/// Which turns and files there are.
+fn lead_on(context: &Context, session_id: SessionId, failure: Failure) -> Failure {
+    failure
+        .then("Its turns: ", format!("{} log {session_id}", context.program))
+        .then("All it changed: ", format!("{} diff {session_id} --stat", context.program))
+}
+
 async fn reject(
+    context: &Context,
     client: &Client,
     session_id: SessionId,
     span: Span,
-    reject: &[String],
+    args: &DiffArgs,
 ) -> Result<Exit, Failure> {
     let mut params = RevertParams { session_id, span, paths: Vec::new(), hunks: Vec::new() };
-    for what in reject {
+    for what in &args.reject {
         let (path, hunk) = path_and_hunk(what);
         let path = absolute(path)?;
         match hunk {
@@ -65,8 +79,19 @@ async fn reject(
             Some(hunk) => params.hunks.push(HunkRef { path, hunk }),
         }
     }
-    let result = client.call::<method::SessionRevert>(params).await?;
-    screen::print(&render::reverted(&result))?;
+    let result = client.call_raw(method::SessionRevert::NAME, Some(raw(&params)?)).await;
+    let answer = result.map_err(|error| lead_on(context, session_id, error.into()))?;
+    let result: RevertResult = serde_json::from_str(answer.get())
+        .map_err(|error| Failure::failed(format!("agentd's answer cannot be read: {error}")))?;
+    if args.json {
+        screen::print_json(answer.get())?;
+    } else {
+        screen::print(&render::reverted(&result))?;
+        if result.reverted.is_empty() && result.stays.is_empty() {
+            let what = format!("None of it was changed by the session: {}", args.reject.join(", "));
+            return Err(lead_on(context, session_id, Failure::failed(what)));
+        }
+    }
     // Something that was asked for was not done.
     Ok(if result.stays.is_empty() && !result.reverted.is_empty() { Exit::Finished } else { Exit::Failed })
 }
@@ -92,6 +117,11 @@ async fn session_and_paths(
         }
         Err(failure) => Err(failure),
     }
+}
+
+fn raw(params: &RevertParams) -> Result<Box<serde_json::value::RawValue>, Failure> {
+    serde_json::value::to_raw_value(params)
+        .map_err(|error| Failure::failed(format!("the parameters cannot be written: {error}")))
 }
 
 /// `src/a.rs:2` is the second change of that file.

@@ -34,11 +34,9 @@ async fn add(context: &Context, client: &Client, provider: String) -> Result<Exi
     let known = client.call::<method::KeyList>(Empty {}).await?;
     if !known.providers.iter().any(|known| known.provider == provider) {
         let names: Vec<&str> = known.providers.iter().map(|known| known.provider.as_str()).collect();
-        return Err(Failure::usage(format!(
-            "{} takes no key; these do: {}",
-            quoted(&provider),
-            names.join(", ")
-        )));
+        let text = format!("{} takes no key; these do: {}", quoted(&provider), names.join(", "));
+        let failure = Failure::usage(text).next(format!("{} key list", context.program));
+        return Err(failure.advice("Any other server is set up under [providers.NAME] in config.toml."));
     }
     let key = read_key(&provider).await?;
     store(context, client, provider, key).await

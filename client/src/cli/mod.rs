@@ -64,7 +64,7 @@ async fn command(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Diff(args) => diff::diff(context, args).await,
         Command::Search(args) => search::search(context, args).await,
         Command::Rm(args) => sessions::rm(context, args).await,
-        Command::Waiting => approve::waiting(context).await,
+        Command::Waiting(args) => approve::waiting(context, args).await,
         Command::Approve(args) => approve::approve(context, args).await,
         Command::Deny(args) => approve::deny(context, args).await,
         Command::Mode(args) => sessions::mode(context, args).await,

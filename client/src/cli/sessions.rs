@@ -22,6 +22,10 @@ use crate::render::{Line, Style, line, markdown};
 pub(crate) async fn ls(context: &Context, args: LsArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
     let params = ListParams { order: Order::Updated, archived: args.all, ..ListParams::default() };
+    if args.json {
+        context::print_answer::<method::SessionList>(&client, params).await?;
+        return Ok(Exit::Finished);
+    }
     let rows = client.call::<method::SessionList>(params).await?.sessions;
     let here = Here::new(Path::new("."))?.cwd.display().to_string();
     let lines = if rows.is_empty() {

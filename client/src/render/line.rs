@@ -35,14 +35,15 @@ pub(crate) fn header(state: &State, home: Option<&Path>) -> Line {
     // Whoever named the model knows why.
     let why = Some(state.model.reason.as_str()).filter(|reason| *reason != "asked for");
     let why = why.map_or(String::new(), |reason| format!(" ({})", short_paths(reason, home)));
+    // What is long, and may be broken anywhere, stands last.
     Line::styled(Style::Bold, &state.handle)
         .with(Style::Dim, " · ")
         .plain(&short_path(&state.cwd, home))
+        .with(Style::Dim, " · mode ")
+        .plain(state.mode.name())
         .with(Style::Dim, " · ")
         .plain(&format!("{}/{}", state.model.provider, state.model.model))
         .with(Style::Dim, &why)
-        .with(Style::Dim, " · mode ")
-        .plain(state.mode.name())
 }
 
 /// How long ago `then` was, roughly. A clock that was set back counts as no time.
@@ -177,7 +178,7 @@ pub(crate) fn list(
         let shown = if all || activity != Activity::Idle { group.len() } else { group.len().min(IDLE_SHOWN) };
         hidden += group.len() - shown;
         lines.push(Line::styled(Style::Bold, title));
-        lines.extend(group.into_iter().take(shown).map(|row| list_row(row, here, home, now, columns)));
+        lines.extend(group.into_iter().take(shown).flat_map(|row| list_row(row, here, home, now, columns)));
     }
     if rows.iter().any(|row| row.cwd == here) {
         lines.push(Line::styled(Style::Good, "● ").with(Style::Dim, "= in this folder"));
@@ -210,25 +211,21 @@ fn mode_name(row: &Row) -> &'static str {
 /// A folder is never shortened below this.
 const MIN_FOLDER: usize = 12;
 
-/// In less room than this a title says nothing.
-const MIN_TITLE: usize = 10;
+/// In less room than this, with the gap before it, a longer title says nothing.
+const MIN_TITLE: usize = 14;
 
-/// One session on one line.
-fn list_row(row: &Row, here: &str, home: Option<&Path>, now: Timestamp, columns: Columns) -> Line {
+/// Behind name and age a line has room for this, or becomes two.
+const NARROW: usize = 30;
+
+/// One session on one line; on two, where one has no room for more than its name.
+fn list_row(row: &Row, here: &str, home: Option<&Path>, now: Timestamp, columns: Columns) -> Vec<Line> {
     let mark = if row.cwd == here { "● " } else { "  " };
-    let pad = " ".repeat(columns.handle.saturating_sub(text_width(&row.handle)));
-    let line = Line::styled(Style::Good, mark)
-        .plain(&format!("{}{pad}", row.handle))
-        .with(Style::Dim, &format!(" {:>7}  ", ago(row.updated_at, now)))
-        .plain(&format!("{:<1$}  ", mode_name(row), columns.mode));
+    let age = format!("{:>7}  ", ago(row.updated_at, now));
     let mut state = Line::new();
     match row.health {
         Health::Ok => {}
         Health::Degraded => state.push(Style::Warn, "  degraded"),
         Health::ReadOnly => state.push(Style::Bad, "  read-only"),
-    }
-    if let Some(outcome) = row.last_outcome.filter(|_| row.activity == Activity::Idle) {
-        state.push(Style::Dim, &format!("  {}", outcome.name()));
     }
     if !row.waiting_for.is_empty() {
         state.push(Style::Warn, &format!("  {} to approve", row.waiting_for.len()));
@@ -236,17 +233,44 @@ fn list_row(row: &Row, here: &str, home: Option<&Path>, now: Timestamp, columns:
     if row.held_prompts > 0 {
         state.push(Style::Warn, &format!("  {} held", row.held_prompts));
     }
-    let room = columns.width.saturating_sub(line.width() + state.width()).max(MIN_FOLDER);
+    if let Some(outcome) = row.last_outcome.filter(|_| row.activity == Activity::Idle) {
+        state.push(Style::Dim, &format!("  {}", outcome.name()));
+    }
+    if row.archived {
+        state.push(Style::Dim, "  archived");
+    }
     let folder = short_path(&row.cwd, home);
-    let line = state.behind(&line.with(Style::Code, &end_of_path(&folder, room)));
-    let left = columns.width.saturating_sub(line.width());
+    let name = Line::styled(Style::Good, mark).plain(&row.handle);
+    if 2 + columns.handle + age.len() + NARROW > columns.width {
+        let line = Line::styled(Style::Dim, &age).plain(mode_name(row));
+        let line = state.behind(&line);
+        let room = columns.width.saturating_sub(line.width() + 2);
+        let line = match room >= MIN_FOLDER {
+            true => line.with(Style::Code, &format!("  {}", end_of_path(&folder, room))),
+            false => line,
+        };
+        return vec![name.cut(columns.width), line.cut(columns.width)];
+    }
+    let pad = " ".repeat(columns.handle.saturating_sub(text_width(&row.handle)));
+    let line = name.plain(&pad).with(Style::Dim, &format!(" {age}")).plain(&format!(
+        "{:<1$}  ",
+        mode_name(row),
+        columns.mode
+    ));
     // What it is about: its title, else what it was last asked.
     let title = row.title.as_deref().filter(|title| !title.is_empty());
-    let line = match title.or(row.last_prompt.as_deref()).filter(|_| left >= MIN_TITLE) {
-        Some(about) => line.with(Style::Dim, &format!("  {}", show_line(about))),
+    let about = title.or(row.last_prompt.as_deref()).map(show_line);
+    let wanted = about.as_deref().map_or(0, |about| (text_width(about) + 2).min(MIN_TITLE));
+    // The folder gives way before what it is about does.
+    let room = columns.width.saturating_sub(line.width() + state.width());
+    let room = room.saturating_sub(wanted).max(room.min(MIN_FOLDER));
+    let line = state.behind(&line.with(Style::Code, &end_of_path(&folder, room)));
+    let left = columns.width.saturating_sub(line.width());
+    let line = match about.filter(|about| left >= (text_width(about) + 2).min(MIN_TITLE)) {
+        Some(about) => line.with(Style::Dim, &format!("  {about}")),
         None => line,
     };
-    line.cut(columns.width)
+    vec![line.cut(columns.width)]
 }
 
 /// The end of `path` in at most `room` columns: what tells folders apart is at their end.
@@ -367,7 +391,7 @@ pub(crate) mod tests {
     fn the_header_says_which_model_and_why() {
         assert_eq!(
             header(&state(Activity::Idle), Some(Path::new("/home/u"))).text(),
-            "api-paging-otter · ~/api · anthropic/claude-opus-4 (the only key found) · mode plan"
+            "api-paging-otter · ~/api · mode plan · anthropic/claude-opus-4 (the only key found)"
         );
     }
 
@@ -410,12 +434,12 @@ pub(crate) mod tests {
             list(rows, false, "/", None, Timestamp::from_unix_ms(0), 160, "agentctl")[1].text()
         };
         assert!(
-            line(&rows).ends_with("/w  finished  2 held  Add paging<U+001B> to the API"),
+            line(&rows).ends_with("/w  2 held  finished  Add paging<U+001B> to the API"),
             "{}",
             line(&rows)
         );
         rows[0].title = Some("Paging".into());
-        assert!(line(&rows).ends_with("2 held  Paging"), "{}", line(&rows));
+        assert!(line(&rows).ends_with("finished  Paging"), "{}", line(&rows));
     }
 
     #[test]
@@ -430,7 +454,25 @@ pub(crate) mod tests {
             }
         }
         let line = list(&rows, true, "/", Some(Path::new("/home/u")), now, 80, "agentctl")[1].text();
-        assert!(line.contains("…") && line.contains("/billing/api-gateway  finished"), "{line}");
+        assert!(line.contains("…") && line.contains("api-gateway  finished"), "{line}");
+    }
+
+    #[test]
+    fn what_needs_a_person_and_what_it_is_about_is_seen_at_every_width() {
+        let mut rows =
+            vec![row("agentd-demo-mwu5gk-bobcat", "/tmp/agentd-demo-mwU5gk", Activity::Waiting, 0)];
+        rows[0].waiting_for.push(super::super::approval::tests::approval_id("aa"));
+        rows[0].last_prompt = Some("SAY x".into());
+        for width in [40, 60, 80, 100, 160] {
+            let lines = list(&rows, true, "/", None, Timestamp::from_unix_ms(0), width, "agentctl");
+            assert!(lines.iter().all(|line| line.width() <= width), "{}", text(&lines));
+            assert!(text(&lines).contains("agentd-demo-mwu5gk-bobcat"), "{}", text(&lines));
+            assert!(text(&lines).contains("1 to approve"), "{}", text(&lines));
+            assert_eq!(text(&lines).contains("SAY x"), width >= 80, "{}", text(&lines));
+        }
+        rows[0].archived = true;
+        let lines = list(&rows, true, "/", None, Timestamp::from_unix_ms(0), 80, "agentctl");
+        assert!(text(&lines).contains("  archived"), "{}", text(&lines));
     }
 
     #[test]

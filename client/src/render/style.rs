@@ -215,6 +215,13 @@ pub(crate) fn last_chars(text: &str) -> &str {
     text.get(start..).unwrap_or_default()
 }
 
+/// What follows the name of this program where it is a command.
+pub(crate) const COMMANDS: [&str; 27] = [
+    "approve", "archive", "attach", "daemon", "demo", "deny", "diff", "events", "export", "fork", "help",
+    "import", "key", "log", "ls", "mode", "plan", "rewind", "rm", "rpc", "run", "search", "send", "show",
+    "stop", "wait", "waiting",
+];
+
 /// `text` with `agentctl` at the beginning of a command replaced by `program`. The daemon cannot know how its client is
 /// called; a command that is printed has to work when it is pasted.
 pub(crate) fn called(text: &str, program: &str) -> String {
@@ -227,9 +234,9 @@ pub(crate) fn called(text: &str, program: &str) -> String {
         let begins = out.chars().next_back().is_none_or(|c| c.is_whitespace() || "(`\"'".contains(c));
         // Whatever else the name stands in is no command: `approved by agentctl (7)`.
         let after = from.get(NAME.len()..).unwrap_or_default();
-        let command = after.strip_prefix(' ').is_some_and(|word| {
-            word.starts_with(|c: char| c.is_ascii_lowercase() || c == '-') && !word.starts_with("is ")
-        });
+        let word = after.strip_prefix(' ').unwrap_or_default();
+        let word = word.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next().unwrap_or_default();
+        let command = word.starts_with("--") || COMMANDS.contains(&word);
         if begins && command && !from.starts_with(&format!("{program} ")) {
             out.push_str(program);
         } else {
@@ -293,6 +300,7 @@ mod tests {
                 "approved by agentctl (7), /x/agentctl ls",
                 "approved by agentctl (7), /x/agentctl ls",
             ),
+            ("/w/agentctl", "this agentctl cannot read it", "this agentctl cannot read it"),
             ("agentctl --socket /s", "agentctl --socket /s ls", "agentctl --socket /s ls"),
             ("agentctl --socket /s", "agentctl ls", "agentctl --socket /s ls"),
         ] {

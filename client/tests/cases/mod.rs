@@ -2,4 +2,5 @@
 
 mod answering;
 mod called;
+mod listing;
 mod watching;

@@ -62,6 +62,8 @@ pub fn unified(name: &str, old: Option<&str>, new: Option<&str>) -> Diff {
     let (old_text, new_text) = (old.unwrap_or_default(), new.unwrap_or_default());
     // A line break in a name would begin a line of its own.
     let name = agentd_protocol::show::show_line(name);
+    // As git writes it: `b/etc/x`, also for a whole path.
+    let name = name.trim_start_matches('/');
     let old_name = old.map_or_else(|| "/dev/null".to_owned(), |_| format!("a/{name}"));
     let new_name = new.map_or_else(|| "/dev/null".to_owned(), |_| format!("b/{name}"));
     if let Some((removed, added)) = too_large(old_text, new_text) {
@@ -102,6 +104,12 @@ fn too_large(old: &str, new: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_whole_path_has_one_slash_behind_its_side() {
+        let text = unified("/etc/x", Some("a\n"), Some("b\n")).text;
+        assert!(text.starts_with("--- a/etc/x\n+++ b/etc/x\n"), "{text}");
+    }
 
     #[test]
     fn a_small_change_shows_three_lines_around_it() {

@@ -3,8 +3,8 @@
 use agentd_client::Client;
 use agentd_protocol::blob::BlobRef;
 use agentd_protocol::event::{EventBody, Text};
-use agentd_protocol::session::State;
-use agentd_protocol::{CallId, MessageId, Seq, SessionId};
+use agentd_protocol::session::{SessionParams, State};
+use agentd_protocol::{CallId, MessageId, Seq, SessionId, method};
 use serde_json::Value;
 
 use super::draw::{Detail, clock};
@@ -37,6 +37,14 @@ enum Thing {
 pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Exit, Failure> {
     let client = context.connect_or_start().await?;
     let (session_id, wanted) = words(context, &client, &args.words).await?;
+    if args.json {
+        if wanted.is_some() {
+            return Err(Failure::usage("show --json prints a session, not one thing of it")
+                .then("Its events: ", format!("{} log {session_id} --json", context.program)));
+        }
+        context::print_answer::<method::SessionGet>(&client, SessionParams { session_id }).await?;
+        return Ok(Exit::Finished);
+    }
     let state = state_of(&client, session_id).await?;
     let shown = match wanted {
         None => {
