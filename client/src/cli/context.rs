@@ -13,6 +13,8 @@ use agentd_protocol::{ErrorCode, SessionId, Timestamp, method};
 use super::exit::{Exit, Failure};
 use super::resolve::{self, Here};
 use super::screen::say;
+use crate::render::line::short_paths;
+use crate::render::style::called as called_as_here;
 use crate::render::{Line, Style};
 
 /// The newest sessions that names are looked up in; the daemon gives no more at once.
@@ -119,6 +121,12 @@ pub(crate) async fn rows(client: &Client) -> Result<Vec<Row>, Failure> {
     Ok(client.call::<method::SessionList>(params).await?.sessions)
 }
 
+/// What a session is called in the next command: its handle, where that can be had.
+pub(crate) async fn name_of(client: &Client, session_id: SessionId) -> String {
+    let params = agentd_protocol::session::SessionParams { session_id };
+    client.call::<method::SessionGet>(params).await.map_or(session_id.to_string(), |got| got.state.handle)
+}
+
 /// Prints what the daemon answers to a call, as it came, on one line.
 pub(crate) async fn print_answer<M: method::Method>(
     client: &Client,
@@ -147,14 +155,15 @@ pub(crate) async fn session(
 }
 
 /// What is wrong with the user's settings, for the first lines of whoever works with a session.
-pub(crate) async fn settings_notices(client: &Client) -> Vec<Line> {
+pub(crate) async fn settings_notices(context: &Context, client: &Client) -> Vec<Line> {
     // An older daemon, or one that is busy leaving, says nothing; the settings are no reason to fail.
     let Ok(status) = client.call::<method::DaemonStatus>(Empty {}).await else { return Vec::new() };
     let notices = status
         .notices
         .into_iter()
         .filter(|notice| ["config.", "rule."].iter().any(|kind| notice.code.starts_with(kind)));
-    notices.map(|notice| Line::styled(Style::Warn, "settings: ").plain(&notice.text)).collect()
+    let text = |text: &str| called_as_here(&short_paths(text, context.home()), &context.program);
+    notices.map(|notice| Line::styled(Style::Warn, "settings: ").plain(&text(&notice.text))).collect()
 }
 
 /// A failure that may come from settings which the daemon has not read: then that is said.

@@ -1,6 +1,7 @@
 //! `daemon` and `rpc`: the daemon itself.
 
 use std::io::Read;
+use std::path::Path;
 
 use agentd_client::{CallError, Startup, StreamItem};
 use agentd_protocol::daemon::{CheckStatus, DoctorResult, StatusResult};
@@ -12,6 +13,7 @@ use super::args::{DaemonCommand, RpcArgs};
 use super::context::Context;
 use super::exit::{Exit, Failure};
 use super::screen::{print, print_json};
+use crate::render::line::short_paths;
 use crate::render::style::{called, lines_of};
 use crate::render::{Line, Style};
 
@@ -55,7 +57,7 @@ pub(crate) async fn daemon(context: &Context, command: DaemonCommand) -> Result<
         DaemonCommand::Doctor => {
             let client = context.connect_or_start().await?;
             let doctor = client.call::<method::DaemonDoctor>(Empty {}).await?;
-            print(&doctor_lines(&doctor, &context.program))?;
+            print(&doctor_lines(&doctor, &context.program, context.home()))?;
             let failed = doctor.checks.iter().any(|check| check.status == CheckStatus::Failed);
             Ok(if failed { Exit::Failed } else { Exit::Finished })
         }
@@ -111,7 +113,7 @@ fn status_lines(status: &StatusResult) -> Vec<Line> {
     lines
 }
 
-fn doctor_lines(doctor: &DoctorResult, program: &str) -> Vec<Line> {
+fn doctor_lines(doctor: &DoctorResult, program: &str, home: Option<&Path>) -> Vec<Line> {
     let mut lines = Vec::new();
     for check in &doctor.checks {
         let (style, mark) = match check.status {
@@ -119,7 +121,8 @@ fn doctor_lines(doctor: &DoctorResult, program: &str) -> Vec<Line> {
             CheckStatus::Warning => (Style::Warn, "! "),
             CheckStatus::Failed => (Style::Bad, "✗ "),
         };
-        let mut detail = lines_of(&check.detail);
+        let detail = short_paths(&check.detail, home);
+        let mut detail = lines_of(&detail);
         let first = detail.next().unwrap_or_default();
         lines.push(Line::styled(style, mark).plain(&format!("{}: {}", check.name, called(&first, program))));
         lines.extend(detail.map(|line| Line::from("  ").plain(&called(&line, program))));
@@ -195,7 +198,7 @@ mod tests {
                 },
             ],
         };
-        let text: Vec<String> = doctor_lines(&doctor, "agentctl").iter().map(Line::text).collect();
+        let text: Vec<String> = doctor_lines(&doctor, "agentctl", None).iter().map(Line::text).collect();
         assert_eq!(text, ["✓ socket: fine", "✗ model: no key", "  type: agentctl key add anthropic"]);
     }
 
@@ -203,8 +206,10 @@ mod tests {
     fn what_the_doctor_says_keeps_its_lines() {
         let detail = "no model is set up. Type one of:\n  agentctl key add anthropic\n  agentctl demo".into();
         let check = Check { name: "model".into(), status: CheckStatus::Warning, detail, fix: None };
-        let text: Vec<String> =
-            doctor_lines(&DoctorResult { checks: vec![check] }, "agentctl").iter().map(Line::text).collect();
+        let text: Vec<String> = doctor_lines(&DoctorResult { checks: vec![check] }, "agentctl", None)
+            .iter()
+            .map(Line::text)
+            .collect();
         assert_eq!(
             text,
             [

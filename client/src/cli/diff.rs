@@ -26,11 +26,15 @@ pub(crate) async fn diff(context: &Context, args: DiffArgs) -> Result<Exit, Fail
     let paths = paths.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?;
     let params = ChangesParams { session_id, span, paths, stat: args.stat };
     if args.json {
-        let printed = context::print_answer::<method::SessionChanges>(&client, params).await;
-        return printed.map(|()| Exit::Finished).map_err(|failure| lead_on(context, session_id, failure));
+        return match context::print_answer::<method::SessionChanges>(&client, params).await {
+            Ok(()) => Ok(Exit::Finished),
+            Err(failure) => Err(lead_on(context, &client, session_id, failure).await),
+        };
     }
-    let changes = client.call::<method::SessionChanges>(params).await;
-    let mut changes = changes.map_err(|error| lead_on(context, session_id, error.into()))?;
+    let mut changes = match client.call::<method::SessionChanges>(params).await {
+        Ok(changes) => changes,
+        Err(error) => return Err(lead_on(context, &client, session_id, error.into()).await),
+    };
     let mut lines = Vec::new();
     if args.stat {
         lines.extend(render::stat(&changes));
@@ -57,10 +61,11 @@ pub(crate) async fn diff(context: &Context, args: DiffArgs) -> Result<Exit, Fail
 }
 
 /// Which turns and files there are.
-fn lead_on(context: &Context, session_id: SessionId, failure: Failure) -> Failure {
+async fn lead_on(context: &Context, client: &Client, session_id: SessionId, failure: Failure) -> Failure {
+    let name = context::name_of(client, session_id).await;
     failure
-        .then("Its turns: ", format!("{} log {session_id}", context.program))
-        .then("All it changed: ", format!("{} diff {session_id} --stat", context.program))
+        .then("Its turns: ", format!("{} log {name}", context.program))
+        .then("All it changed: ", format!("{} diff {name} --stat", context.program))
 }
 
 async fn reject(
@@ -79,18 +84,19 @@ async fn reject(
             Some(hunk) => params.hunks.push(HunkRef { path, hunk }),
         }
     }
-    let result = client.call_raw(method::SessionRevert::NAME, Some(raw(&params)?)).await;
-    let answer = result.map_err(|error| lead_on(context, session_id, error.into()))?;
+    let answer = match client.call_raw(method::SessionRevert::NAME, Some(raw(&params)?)).await {
+        Ok(answer) => answer,
+        Err(error) => return Err(lead_on(context, client, session_id, error.into()).await),
+    };
     let result: RevertResult = serde_json::from_str(answer.get())
         .map_err(|error| Failure::failed(format!("agentd's answer cannot be read: {error}")))?;
     if args.json {
         screen::print_json(answer.get())?;
+    } else if result.reverted.is_empty() && result.stays.is_empty() {
+        let what = format!("nothing was taken back: no change of it is known: {}", args.reject.join(", "));
+        return Err(lead_on(context, client, session_id, Failure::failed(what)).await);
     } else {
         screen::print(&render::reverted(&result))?;
-        if result.reverted.is_empty() && result.stays.is_empty() {
-            let what = format!("None of it was changed by the session: {}", args.reject.join(", "));
-            return Err(lead_on(context, session_id, Failure::failed(what)));
-        }
     }
     // Something that was asked for was not done.
     Ok(if result.stays.is_empty() && !result.reverted.is_empty() { Exit::Finished } else { Exit::Failed })

@@ -1,9 +1,11 @@
 //! The exit codes of agentctl, and the errors that lead to them. Scripts rely on both: a code never changes meaning.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use agentd_protocol::turn::Outcome;
 
+use crate::render::line::short_paths;
 use crate::render::style::called;
 use crate::render::{Line, Style};
 
@@ -160,10 +162,10 @@ impl Failure {
         self.next.iter().map(Line::text).collect::<Vec<_>>().join("\n")
     }
 
-    /// The same, with every command as this agentctl has to be called: see [`called`].
+    /// The same, with every command as this agentctl has to be called, see [`called`], and the home folder as `~`.
     #[must_use]
-    pub(crate) fn called(mut self, program: &str) -> Self {
-        self.message = called(&self.message, program);
+    pub(crate) fn called(mut self, program: &str, home: Option<&Path>) -> Self {
+        self.message = called(&short_paths(&self.message, home), program);
         self.next = self.next.iter().map(|line| line.called(program)).collect();
         self
     }

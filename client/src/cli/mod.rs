@@ -41,7 +41,7 @@ use crate::render::{Line, Style};
 /// Whatever keeps the command from being done, with its exit code.
 pub(crate) async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let context = Context::new(cli.socket);
-    command(&context, cli.command).await.map_err(|failure| failure.called(&context.program))
+    command(&context, cli.command).await.map_err(|failure| failure.called(&context.program, context.home()))
 }
 
 async fn command(context: &Context, command: Command) -> Result<Exit, Failure> {

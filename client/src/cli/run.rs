@@ -95,7 +95,7 @@ pub(crate) async fn follow_prompt(
     screen.line(&header(&state, context.home()))?;
     // A demo needs no settings.
     if state.model.provider != demo::PROVIDER {
-        screen.lines(&context::settings_notices(client).await)?;
+        screen.lines(&context::settings_notices(context, client).await)?;
     }
     if screen.is_terminal() {
         screen.line(
@@ -131,7 +131,7 @@ pub(crate) async fn attach(context: &Context, args: AttachArgs) -> Result<Exit, 
     let state = client.call::<method::SessionGet>(SessionParams { session_id }).await?.state;
     let mut screen = Screen::open(false);
     screen.line(&header(&state, context.home()))?;
-    screen.lines(&context::settings_notices(&client).await)?;
+    screen.lines(&context::settings_notices(context, &client).await)?;
     if state.inbox_held && !state.inbox.is_empty() {
         screen.line(&held(state.inbox.len(), &context.program, &state.handle))?;
     }
@@ -336,7 +336,7 @@ async fn no_session(context: &Context, client: &Client, error: CallError, model:
         && error.data("field").and_then(|field| field.as_str()) == Some("model");
     // Where the settings are wrong, the daemon's own words say more.
     if about_model
-        && context::settings_notices(client).await.is_empty()
+        && context::settings_notices(context, client).await.is_empty()
         && let Ok(keys) = client.call::<KeyList>(Empty {}).await
     {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());

@@ -66,12 +66,16 @@ pub(crate) async fn fork(context: &Context, args: ForkArgs) -> Result<Exit, Fail
     let session_id =
         context::session(context, &client, args.session.id.as_deref(), |id| format!("fork {id}")).await?;
     let params = ForkParams { session_id, at_seq: args.at.map(Seq), new_session_id: None };
-    let made = client.call::<method::SessionFork>(params).await.map_err(|error| {
-        // Which number is meant is read off the events.
-        let see = format!("{} events {session_id} --after 0 --no-follow", context.program);
-        let failure = Failure::from(error);
-        if args.at.is_some() { failure.then("Its events and their numbers: ", see) } else { failure }
-    })?;
+    let made = match client.call::<method::SessionFork>(params).await {
+        Ok(made) => made,
+        Err(error) if args.at.is_some() => {
+            // Which number is meant is read off the events.
+            let name = context::name_of(&client, session_id).await;
+            let see = format!("{} events {name} --after 0 --no-follow", context.program);
+            return Err(Failure::from(error).then("Its events and their numbers: ", see));
+        }
+        Err(error) => return Err(error.into()),
+    };
     let turns = counted(made.state.turns.saturating_sub(made.state.forgotten_turns), "turn");
     screen::print(&[
         Line::from(format!("{} has {turns} behind it; mode {}.", made.handle, made.state.mode)),

@@ -39,8 +39,10 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Exit, Fail
     let (session_id, wanted) = words(context, &client, &args.words).await?;
     if args.json {
         if wanted.is_some() {
+            let events =
+                format!("{} log {} --json", context.program, context::name_of(&client, session_id).await);
             return Err(Failure::usage("show --json prints a session, not one thing of it")
-                .then("Its events: ", format!("{} log {session_id} --json", context.program)));
+                .then("Its events: ", events));
         }
         context::print_answer::<method::SessionGet>(&client, SessionParams { session_id }).await?;
         return Ok(Exit::Finished);
