@@ -7,8 +7,12 @@ use agentd_tests::{Chat, Reply, Script, World, call, program};
 use serde_json::{Value, json};
 
 fn command(world: &World, args: &[&str]) -> Command {
-    let mut command = Command::new(program("agentctl"));
+    let program = program("agentctl");
+    let mut command = Command::new(&program);
     command.args(args).current_dir(world.home.project().path).env_clear().envs(world.home.env());
+    // Where its name finds it, the commands that it prints begin with its name.
+    let folder = std::path::Path::new(&program).parent().unwrap().display();
+    command.env("PATH", format!("{folder}:/usr/bin:/bin"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -164,6 +168,17 @@ fn a_session_is_forked_taken_back_and_put_away_by_its_handle() {
         "{back}"
     );
     assert!(printed(&world, &["rewind", &handle, "--turn", "3"], 2).contains("there is no turn 3"));
+    assert!(printed(&world, &["rewind", &handle, "--turn", "2"], 1).contains("forgotten already"));
+    assert!(
+        printed(&world, &["rewind", &handle, "--turns", "2"], 2).contains("1 turn that could be forgotten")
+    );
+    for args in [&["log", &handle][..], &["log", &handle, "--all"], &["show", &handle, "2"]] {
+        let told = printed(&world, args, 0);
+        assert!(told.contains("#2  forgotten (rewound ") && !told.contains("#1  forgotten"), "{told}");
+    }
+    assert!(printed(&world, &["show", &handle], 0).contains("idle, turn #2 finished, forgotten since"));
+    assert!(printed(&world, &["fork", &handle], 0).contains("has 1 turn behind it"));
+    assert!(printed(&world, &["search", "Two"], 0).contains(" '#2'"));
     let away = printed(&world, &["archive", &handle], 0);
     let undo = away.lines().find_map(|line| line.strip_prefix("To take it back: agentctl ")).unwrap();
     assert!(!printed(&world, &["ls"], 0).contains(&handle));
@@ -185,6 +200,12 @@ fn wait_ends_with_how_the_session_stands() {
     // Nothing was shown here, so the command that shows it comes first.
     assert!(waits.contains("Next: agentctl approve ") && !waits.contains("--digest"), "{waits}");
     assert_eq!(printed(&world, &["wait", "--for", "waiting"], 4), waits);
+    // Neither is it put away by the way, nor is what waits here meant from elsewhere.
+    let away = printed(&world, &["archive", &chat.id], 1);
+    assert!(away.contains("it waits for an answer") && away.contains("To stop it: agentctl stop "), "{away}");
+    let elsewhere = command(&world, &["deny"]).current_dir("/").output().unwrap();
+    assert_eq!(elsewhere.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&elsewhere.stderr).contains("nothing waits in this folder"));
     printed(&world, &["wait", "--for", "turn", "--timeout", "50ms"], 124);
     // It waits while somebody answers.
     let mut idle = command(&world, &["wait", "--for", "idle"]).spawn().unwrap();
