@@ -245,7 +245,8 @@ fn list_row(row: &Row, here: &str, home: Option<&Path>, now: Timestamp, columns:
         let line = Line::styled(Style::Dim, &age).plain(mode_name(row));
         let line = state.behind(&line);
         let room = columns.width.saturating_sub(line.width() + 2);
-        let line = match room >= MIN_FOLDER {
+        // The mark says already that it is this one.
+        let line = match room >= MIN_FOLDER && row.cwd != here {
             true => line.with(Style::Code, &format!("  {}", end_of_path(&folder, room))),
             false => line,
         };
