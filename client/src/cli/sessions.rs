@@ -16,7 +16,7 @@ use super::exit::{Exit, Failure};
 use super::look::past::{find_turn, turn_from};
 use super::resolve::Here;
 use super::{run, screen};
-use crate::render::{Line, Style, line, markdown};
+use crate::render::{Line, Style, line, list, markdown};
 
 /// `agentctl ls`.
 pub(crate) async fn ls(context: &Context, args: LsArgs) -> Result<Exit, Failure> {
@@ -34,7 +34,7 @@ pub(crate) async fn ls(context: &Context, args: LsArgs) -> Result<Exit, Failure>
                 .with(Style::Command, &format!("{} run \"…\"", context.program)),
         ]
     } else {
-        line::list(&rows, args.all, &here, context.home(), now(), screen::print_width(), &context.program)
+        list::list(&rows, args.all, &here, context.home(), now(), screen::print_width(), &context.program)
     };
     screen::print(&lines)?;
     Ok(Exit::Finished)

@@ -3,6 +3,7 @@
 pub(crate) mod approval;
 pub(crate) mod diff;
 pub(crate) mod line;
+pub(crate) mod list;
 pub(crate) mod markdown;
 pub(crate) mod style;
 pub(crate) mod wrap;
