@@ -79,7 +79,6 @@ pub(crate) fn told(body: &EventBody) -> Option<Line> {
             note(&format!("Taken in from the bundle {bundle}; it works in {cwd}."))
         }
         EventBody::PromptWithdrawn { .. } => note(WITHDRAWN),
-        EventBody::MessageAborted { reason, .. } => note(&format!("The model gave no answer: {reason}")),
         body => about_plan(body)?,
     };
     match output {

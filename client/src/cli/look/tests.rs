@@ -185,6 +185,59 @@ fn only_turns_that_are_over_are_taken_out_early() {
 }
 
 #[test]
+fn a_call_is_told_behind_the_answer_that_let_it_run() {
+    let mut approval = samples::tool("one");
+    if let agentd_protocol::approval::Subject::Tool { tool } = &mut approval.subject {
+        tool.call_id = call_id();
+    }
+    let bodies = vec![
+        EventBody::TurnStarted {},
+        call("run one"),
+        EventBody::ApprovalRequested(approval.clone()),
+        EventBody::ApprovalResolved {
+            approval_id: approval.approval_id,
+            resolution: Resolution::Answered,
+            choice: Some(ChoiceId::AllowOnce),
+            by: by(),
+            feedback: None,
+        },
+        result(ToolStatus::Ok, None),
+    ];
+    let text = drawn(Detail::Short, &turns(0, bodies));
+    let lines: Vec<&str> = text.lines().skip(1).take(2).collect();
+    assert_eq!(lines, ["? tool \"t\": approved by zed (7)", "• run one  ok  deadbeef"]);
+}
+
+#[test]
+fn the_same_failure_of_the_model_is_one_line() {
+    let aborted = |reason: &str| EventBody::MessageAborted {
+        message_id: MessageId::new(samples::session(), "0a0b".into()),
+        reason: reason.into(),
+        retry_at: None,
+    };
+    let error = Some("no route (after 3 attempts)".to_owned());
+    let failed =
+        EventBody::TurnFinished { outcome: Outcome::Failed, usage: Usage::default(), denials: vec![], error };
+    let bodies = vec![
+        EventBody::TurnStarted {},
+        aborted("busy"),
+        aborted("no route"),
+        aborted("no route"),
+        aborted("no route (after 3 attempts)"),
+        failed,
+    ];
+    let text = drawn(Detail::Short, &turns(0, bodies));
+    assert_eq!(
+        text.lines().skip(1).collect::<Vec<_>>(),
+        [
+            "  The model gave no answer: busy",
+            "  The model gave no answer, 3 times: no route (after 3 attempts)",
+            "",
+        ]
+    );
+}
+
+#[test]
 fn times_are_said_in_utc_to_the_minute() {
     assert_eq!(clock(Timestamp::from_unix_ms(0)), "1970-01-01 00:00 UTC");
 }
