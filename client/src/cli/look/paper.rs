@@ -53,6 +53,10 @@ pub(crate) fn turn(turn: &Turn) -> String {
             Entry::Answer(answer) => text.push_str(&self::answer(answer)),
             Entry::Call(call) => text.push_str(&self::call(call)),
             Entry::Asked(asked) => text.push_str(&self::asked(asked)),
+            Entry::NoAnswer { reason, times } => {
+                let times = if *times > 1 { format!(", {times} times") } else { String::new() };
+                text.push_str(&format!("*The model gave no answer{times}: {}*\n\n", show_line(reason)));
+            }
             Entry::Note(line) => text.push_str(&format!("*{}*\n\n", show_line(&line.text()))),
         }
     }
@@ -116,7 +120,12 @@ fn status(status: ToolStatus) -> &'static str {
 fn asked(asked: &Asked) -> String {
     let Approval { title, subject, .. } = &asked.approval;
     let answer = match &asked.settled {
-        Some(by) => settled(by.resolution, by.choice, &by.by, by.feedback.as_deref()).text(),
+        Some(by) => {
+            let mut offered = asked.approval.choices.iter();
+            let label = by.choice.and_then(|choice| offered.find(|offered| offered.id == choice));
+            let label = label.map(|offered| offered.label.as_str());
+            settled(by.resolution, by.choice, label, &by.by, by.feedback.as_deref()).text()
+        }
         None => "not answered yet".to_owned(),
     };
     let mut out =
@@ -169,7 +178,7 @@ pub(crate) fn texts(turn: &mut Turn) -> Vec<&mut Text> {
                     texts.extend(&mut result.diff);
                 }
             }
-            Entry::Asked(_) | Entry::Note(_) => {}
+            Entry::Asked(_) | Entry::NoAnswer { .. } | Entry::Note(_) => {}
         }
     }
     texts
