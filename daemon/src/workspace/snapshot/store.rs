@@ -1,8 +1,12 @@
 //! The private repository that a session's snapshots of one work tree lie in, and how git is run on it.
 //!
 //! `<session>/snapshots/<digest of the root>/`: a configuration and attributes of ours, an index, objects. The
-//! repository's objects are an alternate. Its own configuration, attributes and hooks lie elsewhere, so git does not
-//! know of them.
+//! repository's objects are an alternate for what reads; what writes does not know of them, so that trees and new contents
+//! stay when the repository throws its own away. Its configuration, attributes and hooks lie elsewhere, so git does not
+//! know of them either.
+//!
+//! Several may look at once, beside one that takes. So a file of ours is replaced, never rewritten, and only if it is to
+//! hold something else.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,6 +31,9 @@ const MAX_EXCLUDES: u64 = 1 << 20;
 /// Whatever the work tree's own attributes say: bytes are kept as they are, and no driver has a name.
 /// `working-tree-encoding` may not be unset, only unspecified.
 const ATTRIBUTES: &str = "* -text !eol !crlf !ident !filter !working-tree-encoding !diff\n";
+
+/// What has no business with the repository's objects: it would not write what is there already.
+const WRITERS: [&str; 3] = ["update-index", "write-tree", "hash-object"];
 
 /// The folder of all snapshots in a session's folder.
 const FOLDER: &str = "snapshots";
@@ -91,15 +98,21 @@ impl Store {
                 _ => {}
             }
         }
-        for folder in ["objects/info", "refs", "info"] {
+        for folder in ["objects/info", "refs", "info", "bare/objects", "bare/refs"] {
             let path = self.dir.join(folder);
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed("make", &path))?;
         }
         self.write("HEAD", b"ref: refs/heads/none\n")?;
-        let mut alternates = quoted(self.repository.common.join("objects").as_os_str().as_bytes());
-        alternates.push(b'\n');
-        self.write("objects/info/alternates", &alternates)?;
+        self.write("bare/HEAD", b"ref: refs/heads/none\n")?;
+        self.write("info/attributes", ATTRIBUTES.as_bytes())?;
+        // Of an earlier version.
+        let _ = fs::remove_file(self.dir.join("objects/info/alternates"));
         self.write("info/exclude", &self.excludes())
+    }
+
+    /// A repository without attributes of ours, to ask what those of the work tree say.
+    fn bare(&self) -> PathBuf {
+        self.dir.join("bare")
     }
 
     /// `excludes`: the file of the user's own excludes, for all repositories. Blocks.
@@ -123,15 +136,6 @@ impl Store {
         self.write("config", &config)
     }
 
-    /// From here on bytes are kept as they are.
-    pub(super) fn write_attributes(&self) -> Result<(), SnapshotError> {
-        self.write("info/attributes", ATTRIBUTES.as_bytes())
-    }
-
-    pub(super) fn remove_attributes(&self) {
-        let _ = fs::remove_file(self.dir.join("info/attributes"));
-    }
-
     /// What the repository excludes beside its `.gitignore` files, and agentd's own folders.
     fn excludes(&self) -> Vec<u8> {
         let own = self.own.iter().filter_map(|own| own.strip_prefix(&self.repository.root).ok());
@@ -153,8 +157,15 @@ impl Store {
         excludes
     }
 
-    pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(), SnapshotError> {
-        self.write_to(&self.dir.join(name), content)
+    /// Makes `name` hold `content`, at once and whole: a git that reads it meanwhile sees the one or the other.
+    fn write(&self, name: &str, content: &[u8]) -> Result<(), SnapshotError> {
+        let path = self.dir.join(name);
+        if fs::read(&path).is_ok_and(|old| old == content) {
+            return Ok(());
+        }
+        let new = self.passing("new");
+        self.write_to(&new.0, content)?;
+        fs::rename(&new.0, &path).map_err(failed("put in place", &path))
     }
 
     pub(super) fn write_to(&self, path: &Path, content: &[u8]) -> Result<(), SnapshotError> {
@@ -171,6 +182,16 @@ impl Store {
     /// Runs git on the store.
     pub(super) async fn git(
         &self,
+        args: &[&str],
+        index: &Path,
+        input: Option<&Path>,
+    ) -> Result<Vec<u8>, SnapshotError> {
+        self.git_in(&self.dir, args, index, input).await
+    }
+
+    async fn git_in(
+        &self,
+        git_dir: &Path,
         args: &[&str],
         index: &Path,
         input: Option<&Path>,
@@ -207,6 +228,11 @@ impl Store {
             "gc.auto=0",
         ];
         let verb = args.iter().find(|word| !word.starts_with('-') && !word.contains('=')).unwrap_or(&"");
+        let objects = self.repository.common.join("objects");
+        let alternates = match WRITERS.contains(verb) {
+            true => Vec::new(),
+            false => quoted(objects.as_os_str().as_bytes()),
+        };
         let name = format!("git {verb}");
         let args = settings.iter().chain(args).map(OsString::from).collect();
         let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -214,7 +240,7 @@ impl Store {
             ("PATH", DEFAULT_PATH.to_owned()),
             ("HOME", text(&self.home)),
             ("LANG", "C.UTF-8".to_owned()),
-            ("GIT_DIR", text(&self.dir)),
+            ("GIT_DIR", text(git_dir)),
             ("GIT_WORK_TREE", text(&self.repository.root)),
             ("GIT_INDEX_FILE", text(index)),
             ("GIT_CONFIG_NOSYSTEM", "1".to_owned()),
@@ -223,6 +249,8 @@ impl Store {
             ("GIT_OPTIONAL_LOCKS", "0".to_owned()),
             ("GIT_TERMINAL_PROMPT", "0".to_owned()),
             ("GIT_NO_REPLACE_OBJECTS", "1".to_owned()),
+            // Quoted, so it is ASCII.
+            ("GIT_ALTERNATE_OBJECT_DIRECTORIES", String::from_utf8_lossy(&alternates).into_owned()),
             ("GIT_NO_LAZY_FETCH", "1".to_owned()),
             ("GIT_ALLOW_PROTOCOL", "none".to_owned()),
         ];
@@ -255,10 +283,28 @@ impl Store {
         index: &Path,
         input: Vec<u8>,
     ) -> Result<Vec<u8>, SnapshotError> {
+        self.git_reading_in(&self.dir, args, index, input).await
+    }
+
+    /// What the work tree's own attributes say of these `names`, each with a NUL behind it.
+    pub(super) async fn attributes(&self, index: &Path, names: Vec<u8>) -> Result<Vec<u8>, SnapshotError> {
+        // Beside those of the work tree, the repository may have attributes of its own.
+        let file = format!("core.attributesFile={}", self.repository.common.join("info/attributes").display());
+        let check = ["-c", &file, "check-attr", "-z", "--stdin", "filter", "working-tree-encoding"];
+        self.git_reading_in(&self.bare(), &check, index, names).await
+    }
+
+    async fn git_reading_in(
+        &self,
+        git_dir: &Path,
+        args: &[&str],
+        index: &Path,
+        input: Vec<u8>,
+    ) -> Result<Vec<u8>, SnapshotError> {
         let file = self.passing("input");
         let (store, path) = (self.clone(), file.0.clone());
         super::blocking(move || store.write_to(&path, &input)).await?;
-        self.git(args, index, Some(&file.0)).await
+        self.git_in(git_dir, args, index, Some(&file.0)).await
     }
 }
 

@@ -57,8 +57,6 @@ pub(super) async fn take(store: &Store, index: Index) -> Result<Taken, SnapshotE
             own = copy.0.clone();
         }
     }
-    let attributes = store.clone();
-    blocking(move || attributes.write_attributes()).await?;
     let listed = store.git(&["ls-files", "-z", "-o", "-m", "-d", "--exclude-standard"], &own, None).await?;
     let (root, limits) = (store.repository.root.clone(), store.limits);
     let sorted = blocking(move || sort(&root, &listed, limits)).await?;
@@ -148,8 +146,7 @@ pub(super) fn take_out(name: &[u8]) -> Vec<u8> {
 /// What the repository knows of a file is taken only where it is the file's own bytes: not where a filter or a change of
 /// line ends came between, not where git was told to look away. Those are read at the first snapshot.
 async fn prime(store: &Store, index: &Path) -> Result<(), SnapshotError> {
-    let (bare, configured) = (store.clone(), store.clone());
-    blocking(move || bare.configure(b"")).await?;
+    let configured = store.clone();
     let excludes = store.users_excludes().await;
     blocking(move || configured.configure(&excludes)).await?;
     let new = store.passing("prime");
@@ -226,12 +223,7 @@ async fn doubtful(store: &Store, index: &Path, listed: Vec<u8>) -> Result<Vec<u8
     .await;
     let sizes =
         store.git_reading(&["cat-file", "--buffer", "--batch-check=%(objectsize)"], index, objects).await?;
-    let own = store.clone();
-    blocking(move || own.remove_attributes()).await;
-    // Beside those of the work tree, the repository may have attributes of its own.
-    let file = format!("core.attributesFile={}", store.repository.common.join("info/attributes").display());
-    let check = ["-c", &file, "check-attr", "-z", "--stdin", "filter", "working-tree-encoding"];
-    let filtered = store.git_reading(&check, index, names).await?;
+    let filtered = store.attributes(index, names).await?;
     let root = store.repository.root.clone();
     Ok(blocking(move || doubtful_lines(&root, &known, &sizes, &filtered)).await)
 }
