@@ -112,6 +112,10 @@ pub struct FileDelta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new_mode: Option<String>,
     pub seen: Seen,
+    /// It is not known to be the session's change alone: somebody else changed the file in the span, or may have. It
+    /// stays when the rest is taken back; single hunks of it can be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub others: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub binary: bool,
     /// Lines.
@@ -133,9 +137,9 @@ pub struct LeftOut {
     pub why: String,
 }
 
-/// `session/revert`: takes back what the span changed, in all its files, in some, or in single hunks. A file that
-/// somebody changed since stays as it is, and is named. Persons only. Errors: as `session/changes`; `refused` for a
-/// program; `conflict` while a turn runs, or when the span's end is not known.
+/// `session/revert`: takes back what the session changed in the span, in all its files, in some, or in single hunks. A
+/// file that somebody else changed in the span, or since, stays as it is, and is named. Persons only. Errors: as
+/// `session/changes`; `refused` for a program; `conflict` while a turn runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

@@ -87,7 +87,8 @@ pub(crate) enum Command {
     /// Lets the model forget the last turns
     #[command(
         after_long_help = "What happened can still be looked at; mode and plan stay as they are, and so do files without \
-        --files.\n\nExamples:\n  agentctl rewind\n  agentctl rewind api-paging-otter --turns 3 --files"
+        --files.\nWith it, only what is known to be this session's own change is taken back, byte for byte; what \
+        somebody else\nchanged, in these turns, between them or since, stays and is named.\n\nExamples:\n  agentctl rewind\n  agentctl rewind api-paging-otter --turns 3 --files"
     )]
     Rewind(RewindArgs),
     /// Puts a session away: out of the lists until it is prompted
@@ -341,7 +342,7 @@ pub(crate) struct RewindArgs {
     /// The first turn that is forgotten, by its number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) turn: Option<u32>,
-    /// Puts files back too, except those that somebody else changed since
+    /// Puts files back too, except those that somebody else changed, meanwhile or since
     #[arg(long)]
     pub(crate) files: bool,
 }

@@ -8,6 +8,8 @@ use super::{Line, Style};
 
 /// Columns of the longest bar of `--stat`.
 const BAR: u64 = 40;
+/// Behind a file that is not known to be changed by the session alone.
+const OTHERS: &str = "  (somebody else's too)";
 /// A name takes no more columns of the table.
 const NAME: usize = 60;
 
@@ -19,10 +21,11 @@ pub(crate) fn stat(changes: &ChangesResult) -> Vec<Line> {
     let digits = most.to_string().len();
     let mut lines = Vec::new();
     for (file, name) in changes.files.iter().zip(names) {
+        let mark = if file.others { OTHERS } else { "" };
         let pad = " ".repeat(widest.saturating_sub(text_width(&name)));
         let line = Line::from(format!(" {name}{pad} | "));
         lines.push(match counted(file) {
-            None => line.with(Style::Dim, what(file)),
+            None => line.with(Style::Dim, what(file)).with(Style::Warn, mark),
             Some(total) => {
                 // Few lines show as they are; many are scaled, and none that changed shows as nothing.
                 let bar = |count: u64| match most > BAR {
@@ -33,6 +36,7 @@ pub(crate) fn stat(changes: &ChangesResult) -> Vec<Line> {
                 line.plain(&format!("{total:>digits$} "))
                     .with(Style::Good, &signs("+", file.added))
                     .with(Style::Bad, &signs("-", file.removed))
+                    .with(Style::Warn, mark)
             }
         });
     }
@@ -78,12 +82,17 @@ fn sum(changes: &ChangesResult) -> Line {
 /// A file's diff. `diff`: the whole text, absent if there is none. Hunks carry the number that takes them back.
 pub(crate) fn file(file: &FileDelta, diff: Option<&str>) -> Vec<Line> {
     let Some(diff) = diff else {
-        let text = format!("{}: {}", name(file), what(file));
-        return vec![Line::styled(Style::Bold, &text)];
+        let mark = if file.others { OTHERS } else { "" };
+        let line = Line::styled(Style::Bold, &format!("{}: {}", name(file), what(file)));
+        return vec![line.with(Style::Warn, mark)];
     };
     let mut hunk = 0;
     let mut in_header = true;
     let mut lines = Vec::new();
+    if file.others {
+        // Programs that apply a diff skip lines above its header.
+        lines.push(Line::styled(Style::Warn, "# changed by somebody else too, or perhaps:"));
+    }
     for text in lines_of(diff.trim_end_matches('\n')) {
         let style = match text.as_bytes().first() {
             Some(b'@') => {
@@ -156,6 +165,7 @@ mod tests {
             old_mode: None,
             new_mode: None,
             seen: Seen::Git,
+            others: false,
             binary: false,
             added,
             removed,
@@ -178,6 +188,15 @@ mod tests {
 
     fn texts(lines: &[Line]) -> Vec<String> {
         lines.iter().map(Line::text).collect()
+    }
+
+    #[test]
+    fn what_others_changed_is_marked() {
+        let others = FileDelta { others: true, ..delta("a", 1, 0) };
+        assert_eq!(texts(&stat(&changes(vec![others.clone()])))[0], " a | 1 +  (somebody else's too)");
+        let lines = texts(&file(&others, Some("diff --git a/a b/a\n@@ -0,0 +1 @@\n+x\n")));
+        assert_eq!(lines[..2], ["# changed by somebody else too, or perhaps:", "diff --git a/a b/a"]);
+        assert_eq!(texts(&file(&others, None)), ["a: not compared  (somebody else's too)"]);
     }
 
     #[test]

@@ -40,6 +40,16 @@ impl Effect {
     pub fn is_read_only(&self) -> bool {
         matches!(self, Effect::ReadPath(_))
     }
+
+    /// Whether the tool itself tells which files it changed, so that it can have changed no others.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        match self {
+            Effect::ReadPath(_) | Effect::WritePath(_) => true,
+            Effect::AskPerson | Effect::EnterPlan | Effect::LeavePlan => true,
+            Effect::RunCommand(_) => false,
+        }
+    }
 }
 
 /// For people, whole: `write /home/u/api/src/lib.rs`, `run cargo test`. Not yet made safe to draw.

@@ -264,6 +264,7 @@ impl Session {
                 Step::Await => {
                     // What was prepared before a person thinks about it is old when the answer comes.
                     self.prepared.clear();
+                    self.keeping.waited = true;
                     if !self.mode_may_answer() {
                         return;
                     }
@@ -351,7 +352,7 @@ impl Session {
                 let _ = reply.send(Ok(Box::new(self.changes_view().await)));
             }
             Command::Revert { params, reply } => {
-                let answer = self.revert(*params).await;
+                let answer = Box::pin(self.revert(*params)).await;
                 let _ = reply.send(answer);
             }
             Command::Inbox { reply } => {
@@ -376,7 +377,7 @@ impl Session {
                 });
             }
             Command::Rewind { params, caller, reply } => {
-                let answer = self.rewind(&params, &caller).await;
+                let answer = Box::pin(self.rewind(&params, &caller)).await;
                 let _ = reply.send(answer);
             }
             Command::Archive { archived, caller, reply } => {
@@ -465,7 +466,8 @@ impl Session {
                 self.unrecorded.push_back(landed);
                 self.record_landed().await
             }
-            Landed::Ran { .. } => {
+            Landed::Ran { ref call, .. } => {
+                self.keeping.ended(call);
                 self.unrecorded.push_back(landed);
                 self.record_landed().await
             }
@@ -477,7 +479,7 @@ impl Session {
             // If the journal does not take it, it is taken anew.
             Landed::Kept { turn, when, result } => {
                 self.flight.clear();
-                self.tree_kept(turn, when, *result).await
+                Box::pin(self.tree_kept(turn, when, *result)).await
             }
             Landed::AllRan => {
                 self.flight.clear();

@@ -248,10 +248,13 @@ impl SessionState {
                 });
             }
             Record::CallFinished(finished) => self.call_finished(finished, seq, place),
-            Record::FileChanged(changed) => match changed.after {
-                Some(after) => self.reads.insert(&changed.path, after),
-                None => self.reads.forget(&changed.path),
-            },
+            Record::FileChanged(changed) => {
+                self.trees.told(&changed.path);
+                match changed.after {
+                    Some(after) => self.reads.insert(&changed.path, after),
+                    None => self.reads.forget(&changed.path),
+                }
+            }
             Record::TreeKept(kept) => self.trees.kept(kept, place),
             Record::ApprovalRequested(requested) => {
                 let approval = &requested.approval;
@@ -412,6 +415,9 @@ impl SessionState {
         // The first result in the journal is the result; a later one is dropped.
         if call.state == CallState::Finished {
             return;
+        }
+        if call.state == (CallState::Running { effects: true }) {
+            self.trees.ran(finished.ran);
         }
         call.state = CallState::Finished;
         let kind = ContextKind::Result {

@@ -20,6 +20,7 @@ use super::record::{
 };
 use super::state::{Call, CallState};
 use crate::context;
+use crate::permission::effect::Effect;
 use crate::permission::{self, Answer, Places, Query, Verdict};
 use crate::tool::{Output, Prepared, Request, RunContext, Scene, ToolError, Work};
 use crate::workspace::is_still_there;
@@ -331,6 +332,7 @@ impl Session {
         if let Some((turn, when)) = self.tree_wanted_before(&calls) {
             // What was resolved before the snapshot is resolved again after it.
             self.prepared.clear();
+            self.keeping.looked_for = calls.into_iter().next();
             self.keep_tree(turn, when);
             return Ok(());
         }
@@ -398,6 +400,10 @@ impl Session {
         let mut calls = FuturesOrdered::new();
         for (call, prepared, verdict) in ready {
             let Work::Run(work) = prepared.work else { continue };
+            if effects {
+                let tells = prepared.effects.iter().all(Effect::is_told);
+                self.keeping.begun(call.id.clone(), tells);
+            }
             let context = RunContext {
                 cancel: self.turn_token.clone(),
                 confinement: verdict.confinement.unwrap_or(Confinement::Off),
@@ -448,6 +454,7 @@ impl Session {
                 content: self.body(context::mark_untrusted(&output.content).into_owned()).await?,
                 diff,
                 reads: output.reads.clone(),
+                ran: self.keeping.ran(call_id),
             }
             .into(),
         );

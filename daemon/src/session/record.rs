@@ -616,6 +616,19 @@ pub struct CallFinished {
     /// Content hashes that the session now knows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<(PathBuf, Digest)>,
+    /// Of a call with effects. Absent though it ran: it is not known when it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran: Option<Ran>,
+}
+
+/// The time in which a call could change files, in nanoseconds since 1970, as the stamps of files have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ran {
+    pub from: u64,
+    pub until: u64,
+    /// A tool that tells all that it changes; else a command.
+    pub tells: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -651,6 +664,8 @@ pub enum When {
     Before,
     /// Before its first effect after a plan was approved in it.
     Plan,
+    /// Before a later effect, where others had time to change something.
+    Between,
     After,
 }
 
@@ -664,6 +679,12 @@ pub enum Kept {
         /// A list of `LeftOut`. Absent: nothing was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         left_out: Option<Json>,
+        /// A list of places, as text, that git leaves out. Absent: not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hidden: Option<Json>,
+        /// A `Whose`: what came about since the session's snapshot before. Absent: not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        whose: Option<Json>,
     },
     Not {
         reason: String,

@@ -33,6 +33,7 @@ pub fn recover(state: &SessionState) -> Vec<Record> {
                         content: Body::Inline(text.into()),
                         diff: None,
                         reads: Vec::new(),
+                        ran: None,
                     }));
                 }
             }
@@ -56,6 +57,7 @@ pub fn recover(state: &SessionState) -> Vec<Record> {
                 content: Body::Inline(context::not_run(NotRun::Interrupted)),
                 diff: None,
                 reads: Vec::new(),
+                ran: None,
             }));
         }
         records.extend(super::approval::cancel_all(state, "the turn was interrupted by a crash"));

@@ -1,12 +1,17 @@
 //! Which snapshots of the work tree a session has: a fold over its records. The trees themselves lie in the session's
 //! folder, see [`crate::workspace::snapshot`].
 
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 
-use super::record::{Kept, TreeKept, When};
+use super::record::{Kept, Ran, TreeKept, When};
 use crate::ids::{Seq, TurnId};
 use crate::journal::RecordRef;
-use crate::workspace::snapshot::TreeId;
+use crate::workspace::snapshot::{Since, TreeId, Window};
+
+/// Windows since a snapshot that are told apart; a snapshot between comes long before.
+const MAX_WINDOWS: usize = 4096;
 
 /// Every turn with its snapshots, and where the last approved plan began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +20,10 @@ pub struct Trees {
     /// Oldest first; the first is turn number 1.
     pub turns: Vec<TurnTrees>,
     pub plan: Option<PlanTree>,
+    /// The newest snapshot, and when the session was at work since.
+    pub since: Option<Since>,
+    /// What the tool that runs has told of.
+    pub told: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +36,8 @@ pub struct TurnTrees {
     pub ended: Option<Seq>,
     /// From before its first effect. Absent: it had none, or lies in no repository.
     pub before: Option<Tree>,
+    /// Further ones before later effects, in order.
+    pub between: Vec<Tree>,
     pub after: Option<Tree>,
     /// Whether a rewind made the model forget it. What it did to files is known all the same.
     pub forgotten: bool,
@@ -66,6 +77,7 @@ impl Trees {
             begun: seq,
             ended: None,
             before: None,
+            between: Vec::new(),
             after: None,
             forgotten: false,
         });
@@ -83,7 +95,12 @@ impl Trees {
 
     pub(super) fn kept(&mut self, kept: &TreeKept, record: RecordRef) {
         let id = match &kept.kept {
-            Kept::Tree { tree, .. } => Some(tree.clone()),
+            Kept::Tree { root, tree, .. } => {
+                let (root, tree) = (root.clone(), tree.clone());
+                self.since = Some(Since { root, tree: tree.clone(), windows: Vec::new(), unsure: false });
+                Some(tree)
+            }
+            // Nothing is known of how it is now, so what was known before still counts.
             Kept::Not { .. } => None,
         };
         let tree = Tree { id, record };
@@ -91,7 +108,7 @@ impl Trees {
         match kept.when {
             When::Before => known.before = Some(tree.clone()),
             When::After => known.after = Some(tree.clone()),
-            When::Plan => {}
+            When::Plan | When::Between => known.between.push(tree.clone()),
         }
         // A tree from before effects is that of a plan which waits for one, too.
         if kept.when != When::After
@@ -108,12 +125,33 @@ impl Trees {
         }
     }
 
+    /// A tool changed this file.
+    pub(super) fn told(&mut self, path: &Path) {
+        if self.since.is_some() {
+            self.told.push(path.to_owned());
+        }
+    }
+
+    /// A call with effects has ended.
+    pub(super) fn ran(&mut self, ran: Option<Ran>) {
+        let told = std::mem::take(&mut self.told);
+        let Some(since) = &mut self.since else { return };
+        match ran.filter(|_| since.windows.len() < MAX_WINDOWS) {
+            Some(Ran { from, until, tells }) => {
+                since.windows.push(Window { from, until, only: tells.then_some(told) });
+            }
+            None => since.unsure = true,
+        }
+    }
+
     /// The snapshots lie in the folder of the session that this one was forked from.
     pub(super) fn left_behind(&mut self) {
         for turn in &mut self.turns {
             (turn.before, turn.after) = (None, None);
+            turn.between.clear();
         }
-        self.plan = None;
+        (self.plan, self.since) = (None, None);
+        self.told.clear();
     }
 
     fn find_mut(&mut self, turn: TurnId) -> Option<&mut TurnTrees> {
@@ -144,10 +182,17 @@ impl Trees {
         self.turns.last().is_some_and(|last| last.turn == turn && last.lacks_end())
     }
 
+    /// Whether `turn` has its first snapshot.
+    #[must_use]
+    pub fn has_begun(&self, turn: TurnId) -> bool {
+        let known = self.turns.iter().rfind(|known| known.turn == turn);
+        known.and_then(|known| known.before.as_ref()).is_some_and(|tree| tree.id.is_some())
+    }
+
     /// `turn` goes on to change things: what was kept of its end is none.
     pub(super) fn touched(&mut self, turn: TurnId) {
         if let Some(known) = self.find_mut(turn) {
-            known.after = None;
+            known.between.extend(known.after.take());
         }
     }
 }

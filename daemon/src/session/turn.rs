@@ -280,6 +280,7 @@ impl Session {
             content: self.body(text).await?,
             diff: None,
             reads: Vec::new(),
+            ran: None,
         }
         .into())
     }

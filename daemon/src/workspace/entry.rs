@@ -151,9 +151,13 @@ impl Located {
     }
 }
 
-/// Removes the folders of `below` that hold nothing any more, from the deepest up to `root`, which stays.
-pub fn remove_empty_folders(root: &Path, below: &Path) {
+/// Removes the folders of `below` that hold nothing any more, from the deepest up to the first that may not go. `root`
+/// stays.
+pub fn remove_empty_folders(root: &Path, below: &Path, may_go: impl Fn(&Path) -> bool) {
     for folder in below.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
+        if !may_go(folder) {
+            return;
+        }
         let Ok(located) = locate_below(root, folder) else { return };
         let Place::Folder(above) = &located.place else { continue };
         match rustix::fs::unlinkat(above, &located.name, AtFlags::REMOVEDIR) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use agentd::process::Spawner;
 use agentd::workspace::snapshot::{
-    Change, ChangeKind, Kept, Limits, Restored, SnapshotError, Snapshots, Taken, TreeId, Why,
+    Change, ChangeKind, Kept, Limits, Restored, SnapshotError, Snapshots, Taken, TreeId, Undo, Why,
 };
 
 mod hostile;
@@ -79,7 +79,7 @@ impl Place {
     }
 
     async fn try_take(&self, cwd: &Path) -> Result<Option<Taken>, SnapshotError> {
-        self.snapshots.take(&self.session(), cwd).await
+        self.snapshots.take(&self.session(), cwd, None).await
     }
 
     async fn take(&self) -> Taken {
@@ -103,7 +103,9 @@ impl Place {
     async fn restore(&self, target: &Taken, known: &Taken) -> Restored {
         let (session, root) = (self.session(), self.root());
         let kept = Kept { session: &session, root: &root };
-        self.snapshots.restore(kept, &target.tree, &known.tree, None).await.unwrap()
+        let made = ["new", "file", "file/now", "file/now/a"].map(str::to_owned).into_iter().collect();
+        let undo = Undo { only: None, made: &made, stay: &root };
+        self.snapshots.restore(kept, &target.tree, &known.tree, undo).await.unwrap()
     }
 }
 
@@ -357,13 +359,48 @@ async fn a_look_beside_takes_the_same_tree_and_leaves_no_file() {
     let place = Place::new();
     place.take().await;
     place.write("a.txt", "now\n");
-    let looked = place.snapshots.look(&place.session(), &place.root()).await.unwrap().unwrap();
+    let looked = place.snapshots.look(&place.session(), &place.root(), None).await.unwrap().unwrap();
     assert_eq!(looked.tree, place.take().await.tree);
     let left: Vec<_> = files(&place.session())
         .into_keys()
         .filter(|path| path.to_string_lossy().contains("index-") || path.to_string_lossy().contains("input-"))
         .collect();
     assert_eq!(left, Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_look_beside_rewrites_nothing_that_another_git_reads() {
+    let place = Place::new();
+    place.take().await;
+    let stamps = || -> BTreeMap<PathBuf, (i64, i64)> {
+        let known = files(&place.session()).into_keys().map(|path| place.session().join(path));
+        let stamp = |path: PathBuf| {
+            let meta = path.symlink_metadata().unwrap();
+            (path, (meta.ctime(), meta.ctime_nsec()))
+        };
+        known.filter(|path| !path.to_string_lossy().contains("/objects/")).map(stamp).collect()
+    };
+    let before = stamps();
+    place.snapshots.look(&place.session(), &place.root(), None).await.unwrap().unwrap();
+    assert_eq!(stamps(), before);
+    // What does change is changed.
+    place.write(".git/info/exclude", "*.here\n");
+    place.write("x.here", "x\n");
+    let looked = place.snapshots.look(&place.session(), &place.root(), None).await.unwrap().unwrap();
+    assert_eq!(looked.hidden.unwrap(), ["x.here"]);
+}
+
+#[tokio::test]
+async fn what_git_leaves_out_is_named() {
+    let place = Place::new();
+    for name in ["ignored/deep/x", "src/x.log", "own/secret", "kept/a", "kept/b.log", "all/only.log"] {
+        place.write(name, "x\n");
+    }
+    fs::create_dir(place.path("nested")).unwrap();
+    git_in(&place.path("nested"), &["init", "-q", "."]);
+    place.write("nested/x", "x\n");
+    let hidden = place.take().await.hidden.unwrap();
+    assert_eq!(hidden, ["all", "ignored", "kept/b.log", "nested", "own", "src/x.log"]);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use agentd_tests::{Chat, Dialect, Reply, Script, Start, World, call, program};
 use serde_json::{Value, json};
 
 /// A world in which nothing asks, with a repository as its project.
-fn world(script: Script) -> World {
+pub(super) fn world(script: Script) -> World {
     let world = plain_world(script);
     git(&world, &["init", "-q", "-b", "main", "."]);
     world.home.project().write(".gitignore", "*.log\n");
@@ -19,7 +19,7 @@ fn world(script: Script) -> World {
     world
 }
 
-fn plain_world(script: Script) -> World {
+pub(super) fn plain_world(script: Script) -> World {
     let start = Start { args: vec!["--allow-bypass".into()], ..Start::default() };
     World::with(script, Dialect::OpenaiChat, "", start)
 }
@@ -28,7 +28,7 @@ fn lines(count: usize) -> String {
     (1..=count).map(|number| format!("line {number}\n")).collect()
 }
 
-fn git(world: &World, args: &[&str]) {
+pub(super) fn git(world: &World, args: &[&str]) {
     let done = Command::new("git")
         .args(["-c", "user.name=a", "-c", "user.email=a@b"])
         .args(args)
@@ -38,21 +38,21 @@ fn git(world: &World, args: &[&str]) {
     assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-fn shell(command: &str) -> Reply {
+pub(super) fn shell(command: &str) -> Reply {
     call("run_shell", json!({"command": command}))
 }
 
-fn done() -> Reply {
+pub(super) fn done() -> Reply {
     Reply::text("Done.")
 }
 
 /// One prompt to its end.
-fn turn(chat: &mut Chat) {
+pub(super) fn turn(chat: &mut Chat) {
     chat.prompt("Go");
     assert_eq!(chat.outcome(), "finished");
 }
 
-fn changes(chat: &mut Chat, more: Value) -> Value {
+pub(super) fn changes(chat: &mut Chat, more: Value) -> Value {
     ask(chat, "session/changes", more)
 }
 
@@ -60,13 +60,13 @@ fn revert(chat: &mut Chat, more: Value) -> Value {
     ask(chat, "session/revert", more)
 }
 
-fn ask(chat: &mut Chat, method: &str, mut params: Value) -> Value {
+pub(super) fn ask(chat: &mut Chat, method: &str, mut params: Value) -> Value {
     params["sessionId"] = chat.id.clone().into();
     chat.line.call(method, params)
 }
 
 /// Each file as `kind path +added -removed`.
-fn told(changes: &Value) -> Vec<String> {
+pub(super) fn told(changes: &Value) -> Vec<String> {
     let files = changes["files"].as_array().unwrap();
     files
         .iter()

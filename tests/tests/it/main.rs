@@ -23,4 +23,5 @@ mod providers;
 mod returning;
 mod service;
 mod storage;
+mod taking_back;
 mod tool_approval;

@@ -14,6 +14,8 @@ pub(super) struct Head {
     pub(super) old_mode: Option<&'static str>,
     pub(super) new_mode: Option<&'static str>,
     pub(super) seen: Seen,
+    /// It is not known to be the session's alone.
+    pub(super) others: bool,
     /// What others counted, where the contents are not there to be compared.
     pub(super) counted: (u64, u64),
 }
@@ -28,6 +30,7 @@ pub(super) fn draw(head: Head, contents: Option<(Vec<u8>, Vec<u8>)>) -> (FileDel
         old_mode: head.old_mode.map(str::to_owned),
         new_mode: head.new_mode.map(str::to_owned),
         seen: head.seen,
+        others: head.others,
         binary: false,
         added: head.counted.0,
         removed: head.counted.1,
@@ -98,6 +101,7 @@ mod tests {
             old_mode: Some("100644"),
             new_mode: Some("100644"),
             seen: Seen::Git,
+            others: false,
             counted: (0, 0),
         }
     }

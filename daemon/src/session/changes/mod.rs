@@ -3,32 +3,34 @@
 //! From snapshots of the work tree where there are some, else from what the tools themselves told. Worked out beside the
 //! session's task, from a cut through it; only taking back is done inside it, since nothing may run meanwhile.
 
+mod chain;
+mod doubts;
 mod draw;
+mod find;
 mod revert;
 mod span;
 mod tools;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use agentd_protocol::blob::BlobRef;
-use agentd_protocol::changes::{ChangesParams, ChangesResult, DeltaKind, FileDelta, LeftOut, Seen, Span};
+use agentd_protocol::changes::{ChangesParams, ChangesResult, DeltaKind, FileDelta, LeftOut, Seen};
 use agentd_protocol::event::Text;
 
 use super::SessionError;
 use super::actor::Session;
 use super::commit::storage;
 use super::project::WIRE_INLINE_LIMIT;
-use super::record::{Json, Kept, Parsed, Record, TreeKept};
+use super::record::{Json, Parsed, Record, TreeKept};
 use super::trees::{Tree, Trees};
 use crate::ids::Digest;
 use crate::journal::{Blobs, JournalReader};
 use crate::workspace::snapshot::{
-    self, Change, ChangeKind, Kept as Place, Mode, SnapshotError, Snapshots, TreeId, Why, path_text,
+    self, Change, ChangeKind, Kept as Place, Mode, Since, SnapshotError, Snapshots, Why, path_text,
 };
 use draw::{Head, draw};
-use span::{End, resolve};
-use tools::{Told, ToolDelta};
+use find::Found;
+use tools::{Broken, ToolDelta};
 
 /// Files in one answer, and left-out ones: it is written out at once.
 const MAX_FILES: usize = 500;
@@ -41,6 +43,10 @@ const MAX_INLINE: usize = 128 << 10;
 /// Characters of a long diff that its reference shows of either end.
 const ENDS: usize = 2_000;
 
+/// Said where a file is marked.
+const OTHERS: &str = "Files that are marked were changed by somebody else too, or may have been: they stay when the rest \
+                      is taken back.";
+
 /// What a file held before and after; absent: not to be compared.
 type Both = Option<(Vec<u8>, Vec<u8>)>;
 
@@ -49,6 +55,8 @@ pub struct View {
     session: PathBuf,
     cwd: PathBuf,
     trees: Trees,
+    /// The newest snapshot, and when the session was at work since.
+    since: Option<Since>,
     reader: JournalReader,
     blobs: Blobs,
     snapshots: Snapshots,
@@ -62,6 +70,7 @@ impl Session {
             session: self.deps.paths.session_dir(self.state.id()),
             cwd: self.state.created.cwd.clone(),
             trees: self.state.trees.clone(),
+            since: self.since(),
             reader: self.reader.clone(),
             blobs: self.journal.blobs().clone(),
             snapshots: self.deps.snapshots.clone(),
@@ -69,29 +78,17 @@ impl Session {
     }
 }
 
-/// The differences of a span, before contents are looked at.
-struct Found {
-    root: PathBuf,
-    seen: Seen,
-    /// From snapshots, in the order of paths.
-    changes: Vec<Change>,
-    /// From the tools: files that no snapshot holds.
-    told: Vec<(PathBuf, ToolDelta)>,
-    /// What the tools did to all files, where no snapshot shows how the span ended: that much of it is certain.
-    certain: BTreeMap<PathBuf, ToolDelta>,
-    left_out: Vec<snapshot::LeftOut>,
-    notes: Vec<String>,
-    ends: Option<(TreeId, Option<TreeId>)>,
-}
-
 impl View {
     /// # Errors
     /// The span means nothing here, or what was kept cannot be read.
     pub async fn changes(&self, params: ChangesParams) -> Result<ChangesResult, SessionError> {
-        let mut found = self.find(&params.span).await?;
+        let mut found = Box::pin(self.find(&params.span)).await?;
         let wanted = Wanted::new(&found.root, &params.paths);
         found.changes.retain(|change| wanted.has_either(change));
         found.told.retain(|(path, _)| wanted.has(below(&found.root, path)));
+        // What the session did comes first where there is not room for all.
+        let doubts = &found.doubts;
+        found.changes.sort_by_key(|change| doubts.contains_key(&change.path));
         cut(&mut found.changes, "files changed", &mut found.notes);
         cut(&mut found.told, "files were changed by tools", &mut found.notes);
         cut(&mut found.left_out, "files are left out", &mut found.notes);
@@ -105,6 +102,9 @@ impl View {
             left_out: found.left_out.iter().map(left_out).collect(),
             notes: found.notes,
         };
+        if drawn.iter().any(|(file, _)| file.others) {
+            result.notes.push(OTHERS.into());
+        }
         let mut room = MAX_INLINE;
         for (mut file, diff) in drawn {
             result.added += file.added;
@@ -116,119 +116,6 @@ impl View {
         }
         result.files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(result)
-    }
-
-    /// Looks for all differences of a span.
-    async fn find(&self, span: &Span) -> Result<Found, SessionError> {
-        let range = resolve(&self.trees, span)?;
-        let told = tools::told(&self.reader, range.after, range.until)
-            .await
-            .map_err(|error| storage(format!("{error:#}")))?;
-        let mut notes = Vec::new();
-        for gap in &range.gaps {
-            if let Kept::Not { reason } = self.kept(gap).await?.kept {
-                notes.push(format!(
-                    "For a turn there is no snapshot ({reason}): only changes of tools are known."
-                ));
-            }
-        }
-        let Some(ends) = range.ends else {
-            let mut found = self.found_by_tools(told, notes);
-            // Where nothing had effects, nothing changed unseen.
-            if range.gaps.is_empty() && !found.1 {
-                found.0.seen = Seen::Git;
-            }
-            return Ok(found.0);
-        };
-        let (old, new) = (self.kept(&ends.old).await?, ends.new);
-        let Kept::Tree { root, tree: old_tree, left_out: old_left } = old.kept else {
-            return Ok(self.found_by_tools(told, notes).0);
-        };
-        let mut left_out = self.left_out(old_left).await?;
-        let (new_tree, known_end) = match new {
-            End::Kept(tree) | End::Later(tree) if self.kept_tree(&tree).await?.is_none() => {
-                return Ok(self.found_by_tools(told, notes).0);
-            }
-            End::Kept(tree) => {
-                let kept = self.kept(&tree).await?;
-                if kept.late {
-                    notes.push(
-                        "The end was looked at after a restart: what others changed in between is in it too."
-                            .into(),
-                    );
-                }
-                let (id, left) = self.kept_tree(&tree).await?.unwrap_or((old_tree.clone(), None));
-                left_out.extend(self.left_out(left).await?);
-                (id, !kept.late)
-            }
-            End::Later(tree) => {
-                notes.push("How that turn ended is not known: this is how the next one began.".into());
-                let (id, left) = self.kept_tree(&tree).await?.unwrap_or((old_tree.clone(), None));
-                left_out.extend(self.left_out(left).await?);
-                (id, false)
-            }
-            now @ (End::Now | End::NotKept) => {
-                if now == End::NotKept {
-                    notes.push("How that turn ended is not known: this is how it is now.".into());
-                }
-                let looked = self.snapshots.look(&self.session, &self.cwd).await.map_err(unread)?;
-                let looked = looked.ok_or_else(|| unread(SnapshotError::Gone(root.clone())))?;
-                left_out.extend(looked.left_out);
-                (looked.tree, false)
-            }
-        };
-        let place = Place { session: &self.session, root: &root };
-        let changes = self.snapshots.changes(place, &old_tree, &new_tree).await.map_err(unread)?;
-        left_out.sort_by(|a, b| a.path.cmp(&b.path));
-        left_out.dedup_by(|a, b| a.path == b.path);
-        let is_out = |path: &Path| {
-            let text = path_text(path);
-            left_out.binary_search_by(|left| left.path.cmp(&text)).is_ok()
-        };
-        let changes: Vec<Change> = changes.into_iter().filter(|change| !is_out(&change.path)).collect();
-        let certain = if known_end { BTreeMap::new() } else { told.files.clone() };
-        let told = self.told_besides(place, &changes, told).await?;
-        let ends = Some((old_tree, known_end.then_some(new_tree)));
-        Ok(Found { root, seen: Seen::Git, changes, told, certain, left_out, notes, ends })
-    }
-
-    /// All that is known without snapshots, and whether anything could have changed unseen.
-    fn found_by_tools(&self, told: Told, mut notes: Vec<String>) -> (Found, bool) {
-        if told.effects {
-            notes.push("Without snapshots, what commands changed is not seen.".into());
-        }
-        let found = Found {
-            root: self.cwd.clone(),
-            seen: Seen::Tools,
-            changes: Vec::new(),
-            told: told.files.into_iter().collect(),
-            certain: BTreeMap::new(),
-            left_out: Vec::new(),
-            notes,
-            ends: None,
-        };
-        (found, told.effects)
-    }
-
-    /// Files that tools changed and that are in no snapshot: outside of the repository, or ignored.
-    async fn told_besides(
-        &self,
-        place: Place<'_>,
-        changes: &[Change],
-        told: Told,
-    ) -> Result<Vec<(PathBuf, ToolDelta)>, SessionError> {
-        let inside = told
-            .files
-            .keys()
-            .filter_map(|path| path.strip_prefix(place.root).ok().map(Path::to_owned))
-            .filter(|path| !changes.iter().any(|change| change.path == *path))
-            .collect();
-        let ignored = self.snapshots.ignored(place, inside).await.map_err(unread)?;
-        let is_besides = |path: &Path| match path.strip_prefix(place.root) {
-            Ok(below) => ignored.iter().any(|path| path == below),
-            Err(_) => true,
-        };
-        Ok(told.files.into_iter().filter(|(path, _)| is_besides(path)).collect())
     }
 
     /// Compares the contents, in the order found: snapshots, then tools.
@@ -243,7 +130,11 @@ impl View {
                 .map_err(unread)?,
         };
         let contents = contents.into_iter().map(|(old, new)| old.zip(new));
-        let mut work: Vec<(Head, Both)> = found.changes.iter().map(head).zip(contents).collect();
+        let heads = found
+            .changes
+            .iter()
+            .map(|change| Head { others: found.doubts.contains_key(&change.path), ..head(change) });
+        let mut work: Vec<(Head, Both)> = heads.zip(contents).collect();
         for (path, delta) in &found.told {
             let old = self.blob(delta.before, MAX_CONTENT).await;
             let new = self.blob(delta.after, MAX_CONTENT).await;
@@ -291,24 +182,30 @@ impl View {
         }
     }
 
-    async fn kept_tree(&self, tree: &Tree) -> Result<Option<(TreeId, Option<Json>)>, SessionError> {
-        Ok(match self.kept(tree).await?.kept {
-            Kept::Tree { tree, left_out, .. } => Some((tree, left_out)),
-            Kept::Not { .. } => None,
-        })
-    }
-
-    async fn left_out(&self, list: Option<Json>) -> Result<Vec<snapshot::LeftOut>, SessionError> {
+    /// A list that a snapshot was journaled with.
+    async fn list<T: serde::de::DeserializeOwned + Send + 'static>(
+        &self,
+        list: Option<&Json>,
+    ) -> Result<Option<T>, SessionError> {
         let text = match list {
-            None => return Ok(Vec::new()),
+            None => return Ok(None),
             Some(Json::Inline(raw)) => raw.get().as_bytes().to_vec(),
             Some(Json::Blob(blob)) => {
-                self.blobs.whole(blob).await.map_err(|error| storage(format!("{error:#}")))?
+                self.blobs.whole(*blob).await.map_err(|error| storage(format!("{error:#}")))?
             }
         };
         super::blocking(move || serde_json::from_slice(&text))
             .await
+            .map(Some)
             .map_err(|error| storage(format!("a list of files cannot be read back: {error}")))
+    }
+}
+
+/// The same for the same list.
+fn digest_of_list(list: &Json) -> Digest {
+    match list {
+        Json::Inline(raw) => crate::ids::digest_of(raw.get().as_bytes()),
+        Json::Blob(blob) => *blob,
     }
 }
 
@@ -362,6 +259,7 @@ fn head(change: &Change) -> Head {
         old_mode: mode(change.old_mode),
         new_mode: mode(change.new_mode),
         seen: Seen::Git,
+        others: false,
         counted: (0, 0),
     }
 }
@@ -378,6 +276,7 @@ fn told_head(path: &Path, delta: &ToolDelta) -> Head {
         old_mode: None,
         new_mode: None,
         seen: Seen::Tools,
+        others: delta.broken != Broken::No,
         counted: (delta.added, delta.removed),
     }
 }
@@ -387,6 +286,7 @@ fn left_out(left: &snapshot::LeftOut) -> LeftOut {
         Why::TooLarge => "too large",
         Why::TooMuch => "too much together with others",
         Why::Unreadable => "cannot be read",
+        Why::Hidden => "git ignored it before, or it lay in a repository of its own",
     };
     LeftOut { path: left.path.clone(), why: why.into() }
 }

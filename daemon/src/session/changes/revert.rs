@@ -1,24 +1,23 @@
 //! Taking back: whole files by what they were, hunks by their lines. Whatever somebody changed since stays as it is.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use agentd_protocol::TurnId;
 use agentd_protocol::changes::{HunkRef, RevertParams, RevertResult, Span, Stays, TurnRef};
 
-use super::tools::ToolDelta;
-use super::{Found, View, Wanted, below, unread};
+use super::doubts::Doubt;
+use super::find::Found;
+use super::tools::{Broken, ToolDelta};
+use super::{View, Wanted, below, cut, unread};
 use crate::session::SessionError;
 use crate::session::actor::Session;
 use crate::session::record::{Kept, TreeKept, When};
 use crate::workspace::hunks::{compare, take_back};
-use crate::workspace::snapshot::{Amend, Kept as Place, TreeId, path_text};
+use crate::workspace::snapshot::{Amend, Kept as Place, TreeId, Undo, path_text};
 use crate::workspace::{
     Entry, Expected, Located, MAX_FILE, PathError, Seen as SeenEntry, locate_below, locate_entry,
 };
-
-/// Why a file stays that a command may have changed, or a person after it.
-const UNSURE: &str = "how that turn ended is not known, so nobody can tell whether it was changed later; take back single \
-                      hunks of it instead";
 
 impl Session {
     /// `session/revert`. Inside the session's task: nothing runs meanwhile.
@@ -32,7 +31,7 @@ impl Session {
                 "a turn runs; wait for it or stop it, then take back what it changed".into(),
             ));
         }
-        let (result, amends, end) = view.revert(&params.span, &params.paths, &params.hunks).await?;
+        let (result, amends, end) = Box::pin(view.revert(&params.span, &params.paths, &params.hunks)).await?;
         if !amends.is_empty() {
             self.amend_newest(&view, amends, end).await?;
         }
@@ -49,7 +48,11 @@ impl Session {
         let newest = view.trees.turns.iter().rev().find_map(|turn| Some((turn.turn, turn.after.clone()?)));
         let Some((turn_id, newest)) = newest else { return Ok(()) };
         let was = view.kept(&newest).await?;
-        let Kept::Tree { root, tree, left_out } = was.kept else { return Ok(()) };
+        let Kept::Tree { root, tree, left_out, hidden, whose } = was.kept else { return Ok(()) };
+        if view.trees.since.as_ref().is_none_or(|since| since.tree != tree || since.root != root) {
+            // Something was looked at since: what is taken back differs from that, and is named then.
+            return Ok(());
+        }
         // A file without a hunk is only known as the span's own end had it.
         if end.as_ref() != Some(&tree) {
             amends.retain(|amend| matches!(amend, Amend::Undone(_)));
@@ -59,7 +62,7 @@ impl Session {
         }
         let place = Place { session: &view.session, root: &root };
         let tree = view.snapshots.amend(place, &tree, amends).await.map_err(unread)?;
-        let kept = Kept::Tree { root, tree, left_out };
+        let kept = Kept::Tree { root, tree, left_out, hidden, whose };
         let (mode, outcome) = (self.state.mode, self.state.last_outcome);
         let record = TreeKept { turn_id, when: When::After, kept, late: was.late, mode, outcome };
         self.commit(vec![record.into()]).await
@@ -82,7 +85,7 @@ impl View {
         hunks: &[HunkRef],
     ) -> Result<(RevertResult, Vec<Amend>, Option<TreeId>), SessionError> {
         let mut amends = Vec::new();
-        let mut found = self.find(span).await?;
+        let mut found = Box::pin(self.find(span)).await?;
         let mut result = RevertResult { notes: std::mem::take(&mut found.notes), ..RevertResult::default() };
         result.notes.extend(
             found.left_out.iter().map(|left| format!("{} is in no snapshot and stays as it is.", left.path)),
@@ -98,7 +101,7 @@ impl View {
         {
             result.notes.push("Nothing that can be taken back is known of it.".into());
         }
-        Ok((result, amends, found.ends.and_then(|(_, new)| new)))
+        Ok((result, amends, found.ends.map(|(_, new)| new)))
     }
 
     async fn revert_files(
@@ -109,32 +112,24 @@ impl View {
         amends: &mut Vec<Amend>,
     ) -> Result<(), SessionError> {
         let wanted = Wanted::new(&found.root, paths);
-        match &found.ends {
-            Some((old, Some(new))) if !found.changes.is_empty() => {
-                self.restore(found, &wanted, (old, new), result, amends).await?;
+        for change in found.changes.iter().filter(|change| wanted.has_either(change)) {
+            if let Some(doubt) = found.doubts.get(&change.path) {
+                let path = path_text(&change.path);
+                result.stays.push(Stays { path, why: doubt.why().into(), changed_since: false });
             }
-            // Nobody can tell all of its changes from later ones, but what the tools did is known.
-            Some((_, None)) => {
-                for change in found.changes.iter().filter(|change| wanted.has_either(change)) {
-                    let path = found.root.join(&change.path);
-                    let name = path_text(&change.path);
-                    let Some(delta) = found.certain.get(&path) else {
-                        let why = UNSURE.to_owned();
-                        result.stays.push(Stays { path: name, why, changed_since: false });
-                        continue;
-                    };
-                    let put = self.put_back(&path, delta).await;
-                    if put.is_ok() {
-                        amends.push(Amend::Undone(change.clone()));
-                    }
-                    note(result, name, put);
-                }
-            }
-            _ => {}
+        }
+        cut(&mut result.stays, "files stay as they are", &mut result.notes);
+        if let Some(ends) = &found.ends {
+            self.restore(found, &wanted, ends, result, amends).await?;
         }
         for (path, delta) in found.told.iter().filter(|(path, _)| wanted.has(below(&found.root, path))) {
-            let put = self.put_back(path, delta).await;
-            note(result, path_text(below(&found.root, path)), put);
+            let name = path_text(below(&found.root, path));
+            if delta.broken == Broken::No {
+                note(result, name, self.put_back(path, delta).await);
+            } else {
+                let why = Doubt::Others.why().into();
+                result.stays.push(Stays { path: name, why, changed_since: false });
+            }
         }
         Ok(())
     }
@@ -144,7 +139,7 @@ impl View {
         &self,
         found: &Found,
         wanted: &Wanted,
-        (old, new): (&TreeId, &TreeId),
+        (old, new): &(TreeId, TreeId),
         result: &mut RevertResult,
         amends: &mut Vec<Amend>,
     ) -> Result<(), SessionError> {
@@ -152,12 +147,18 @@ impl View {
         let only: Vec<PathBuf> = found
             .changes
             .iter()
-            .filter(|change| wanted.has_either(change))
+            .filter(|change| wanted.has_either(change) && !found.doubts.contains_key(&change.path))
             .flat_map(|change| std::iter::once(&change.path).chain(&change.old_path).cloned())
             .collect();
         let place = Place { session: &self.session, root: &found.root };
-        let restored = self.snapshots.restore(place, old, new, Some(&only)).await.map_err(unread)?;
-        let is_done = |path: &PathBuf| restored.done.contains(path);
+        if only.is_empty() {
+            return Ok(());
+        }
+        let only: HashSet<PathBuf> = only.into_iter().collect();
+        let undo = Undo { only: Some(&only), made: &found.made, stay: &self.cwd };
+        let restored = self.snapshots.restore(place, old, new, undo).await.map_err(unread)?;
+        let done: HashSet<&PathBuf> = restored.done.iter().collect();
+        let is_done = |path: &PathBuf| done.contains(path);
         amends.extend(
             found
                 .changes

@@ -13,21 +13,18 @@ pub(super) struct Range {
     pub(super) after: Seq,
     /// up to this one. Absent: all.
     pub(super) until: Option<Seq>,
-    /// Absent: nothing was kept, for nothing had effects, or there is no repository.
-    pub(super) ends: Option<Ends>,
+    /// Its snapshots, in order. None: nothing had effects, or there is no repository.
+    pub(super) points: Vec<Tree>,
+    /// How it ended.
+    pub(super) end: End,
     /// First snapshots of its turns that could not be taken.
     pub(super) gaps: Vec<Tree>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ends {
-    pub(super) old: Tree,
-    pub(super) new: End,
 }
 
 /// The later end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
+    /// The last of the snapshots.
     Kept(Tree),
     /// The turn still runs, or nothing came after it.
     Now,
@@ -53,13 +50,13 @@ pub(super) fn resolve(trees: &Trees, span: &Span) -> Result<Range, SessionError>
     }
     let Some(turns) = trees.turns.get(first..=last) else {
         // No turn yet.
-        return Ok(Range { after: Seq(0), until: None, ends: None, gaps: Vec::new() });
+        return Ok(Range { after: Seq(0), until: None, points: Vec::new(), end: End::Now, gaps: Vec::new() });
     };
-    let old = turns.iter().find_map(|turn| turn.before.clone().filter(|tree| tree.id.is_some()));
     Ok(Range {
         after: Seq(turns[0].begun.0 - 1),
         until: turns.last().and_then(|turn| turn.ended),
-        ends: old.map(|old| Ends { old, new: end(trees, first, last) }),
+        points: points(trees, first, last),
+        end: end(trees, first, last),
         gaps: gaps(trees, first, last),
     })
 }
@@ -67,16 +64,37 @@ pub(super) fn resolve(trees: &Trees, span: &Span) -> Result<Range, SessionError>
 fn since_plan(trees: &Trees) -> Result<Range, SessionError> {
     let plan = trees.plan.as_ref().ok_or(SessionError::NotFound("approved plan"))?;
     let last = trees.turns.len().saturating_sub(1);
-    let old = plan.tree.clone().filter(|tree| tree.id.is_some());
+    let place = |tree: &Tree| (tree.record.offset, tree.record.index);
+    let points = match &plan.tree {
+        None => Vec::new(),
+        Some(begin) => {
+            let mut points = vec![begin.clone()];
+            let later = |tree: &Tree| place(tree) > place(begin);
+            points.extend(self::points(trees, plan.turn, last).into_iter().filter(later));
+            points
+        }
+    };
     Ok(Range {
         after: plan.approved,
         until: None,
-        ends: old.map(|old| Ends { old, new: end(trees, plan.turn, last) }),
+        points,
+        end: end(trees, plan.turn, last),
         gaps: match &plan.tree {
             Some(tree) if tree.id.is_none() => vec![tree.clone()],
             _ => gaps(trees, plan.turn, last),
         },
     })
+}
+
+/// All snapshots of these turns that there are.
+fn points(trees: &Trees, first: usize, last: usize) -> Vec<Tree> {
+    let turns = trees.turns.get(first..=last).unwrap_or_default();
+    turns
+        .iter()
+        .flat_map(|turn| turn.before.iter().chain(&turn.between).chain(&turn.after))
+        .filter(|tree| tree.id.is_some())
+        .cloned()
+        .collect()
 }
 
 fn find(trees: &Trees, turn: TurnRef) -> Result<usize, SessionError> {
@@ -129,6 +147,7 @@ mod tests {
     /// Turns from before and after trees; turn `i` has the records `10 i + 1` to `10 i + 10`.
     fn trees(turns: &[(Option<Tree>, Option<Tree>)]) -> Trees {
         let turn = |(index, (before, after)): (u64, &(Option<Tree>, Option<Tree>))| TurnTrees {
+            between: Vec::new(),
             turn: TurnId::generate(),
             begun: Seq(index * 10 + 1),
             ended: Some(Seq(index * 10 + 10)),
@@ -136,11 +155,12 @@ mod tests {
             after: after.clone(),
             forgotten: false,
         };
-        Trees { turns: (0..).zip(turns).map(turn).collect(), plan: None }
+        Trees { turns: (0..).zip(turns).map(turn).collect(), ..Trees::default() }
     }
 
     fn ends(trees: &Trees, span: Span) -> Option<(Tree, End)> {
-        resolve(trees, &span).unwrap().ends.map(|ends| (ends.old, ends.new))
+        let range = resolve(trees, &span).unwrap();
+        range.points.into_iter().find(|tree| tree.id.is_some()).zip(Some(range.end))
     }
 
     fn turn(number: u32) -> Span {
@@ -172,7 +192,7 @@ mod tests {
         assert_eq!(ends(&later, turn(1)), Some((tree(1), End::Later(tree(3)))));
         let gap = trees(&[(Some(not_kept()), None), (Some(tree(2)), Some(tree(3)))]);
         let range = resolve(&gap, &Span::default()).unwrap();
-        assert_eq!((range.ends.unwrap().old, range.gaps), (tree(2), vec![not_kept()]));
+        assert_eq!((range.points, range.gaps), (vec![tree(2), tree(3)], vec![not_kept()]));
     }
 
     #[test]
@@ -180,8 +200,8 @@ mod tests {
         let mut known = trees(&[(Some(tree(1)), Some(tree(2))), (Some(tree(3)), Some(tree(4)))]);
         let since = Span { since_plan: true, ..Span::default() };
         assert!(matches!(resolve(&known, &since), Err(SessionError::NotFound(_))));
-        known.plan = Some(PlanTree { approved: Seq(14), turn: 1, tree: Some(tree(9)) });
-        assert_eq!(ends(&known, since.clone()), Some((tree(9), End::Kept(tree(4)))));
+        known.plan = Some(PlanTree { approved: Seq(14), turn: 1, tree: Some(tree(3)) });
+        assert_eq!(ends(&known, since.clone()), Some((tree(3), End::Kept(tree(4)))));
         known.plan = Some(PlanTree { approved: Seq(14), turn: 1, tree: None });
         assert_eq!(ends(&known, since.clone()), None);
         assert_eq!(resolve(&known, &since).unwrap().after, Seq(14));

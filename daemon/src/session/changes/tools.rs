@@ -1,11 +1,11 @@
 //! What the tools themselves said that they changed: all that is known of files outside of a repository.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crate::ids::{Digest, Seq};
-use crate::journal::{JournalError, JournalReader};
-use crate::session::record::{Parsed, Record};
+use crate::ids::{CallId, Digest, Seq};
+use crate::journal::{JournalError, JournalReader, RecordRef};
+use crate::session::record::{FileChanged, Parsed, Record};
 
 /// Bytes of journal read at a time.
 const PAGE: u64 = 256 * 1024;
@@ -15,6 +15,10 @@ const PAGE: u64 = 256 * 1024;
 pub(super) struct Told {
     /// By true name; only those that differ in the end.
     pub(super) files: BTreeMap<PathBuf, ToolDelta>,
+    /// Those that changed after the snapshot that the span's begin with, whether or not they differ in the end.
+    pub(super) late: BTreeMap<PathBuf, ToolDelta>,
+    /// Whether a command began before that snapshot.
+    pub(super) commands_before: bool,
     /// Whether any call with effects began.
     pub(super) effects: bool,
 }
@@ -27,25 +31,72 @@ pub(super) struct ToolDelta {
     /// Lines, of all changes together.
     pub(super) added: u64,
     pub(super) removed: u64,
+    /// It was changed otherwise in between: a tool found something else than the one before it had left.
+    pub(super) broken: Broken,
+    /// It changed before the first snapshot, too.
+    pub(super) early: bool,
+    /// A command ran before the first change.
+    pub(super) after_command: bool,
+    /// How many commands had run at the last change.
+    pub(super) commands: u64,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Broken {
+    #[default]
+    No,
+    /// A command ran in between.
+    Perhaps,
+    /// Nothing of the session can have done it.
+    ByOthers,
+}
+
+impl ToolDelta {
+    fn add(&mut self, changed: &FileChanged, commands: u64) {
+        if self.after != changed.before {
+            let broken = if self.commands == commands { Broken::ByOthers } else { Broken::Perhaps };
+            self.broken = self.broken.max(broken);
+        }
+        self.after = changed.after;
+        self.added += u64::from(changed.added);
+        self.removed += u64::from(changed.removed);
+        self.commands = commands;
+    }
+
+    fn begin(changed: &FileChanged, commands: u64) -> Self {
+        Self {
+            before: changed.before,
+            after: changed.before,
+            after_command: commands > 0,
+            commands,
+            ..Self::default()
+        }
+    }
+}
+
+/// What the tools tell from `after` to `until`. `first`: the snapshot that the span's begin with; absent: there is none.
+///
 /// # Errors
 /// The journal cannot be read.
 pub(super) async fn told(
     reader: &JournalReader,
     after: Seq,
     until: Option<Seq>,
+    first: Option<RecordRef>,
 ) -> Result<Told, JournalError> {
-    let mut told = Told::default();
+    let mut telling = Telling { first_seen: first.is_none(), ..Telling::default() };
     let mut at = after;
     loop {
         let commits = reader.commits_after(at, PAGE).await?;
         let Some(last) = commits.last() else { break };
         let end = last.last();
         for commit in &commits {
-            for (seq, raw) in commit.numbered() {
+            for (index, (seq, raw)) in (0u32..).zip(commit.numbered()) {
                 if seq > after && until.is_none_or(|until| seq <= until) {
-                    add(&mut told, raw);
+                    telling.add(raw);
+                }
+                if first == Some(commit.place.record(index)) {
+                    telling.begin_late();
                 }
             }
         }
@@ -54,21 +105,119 @@ pub(super) async fn told(
             break;
         }
     }
+    let mut told = telling.told;
     told.files.retain(|_, delta| delta.before != delta.after);
     Ok(told)
 }
 
-fn add(told: &mut Told, raw: &serde_json::value::RawValue) {
-    let Parsed::Known { record, .. } = Record::parse(raw) else { return };
-    match *record {
-        Record::FileChanged(changed) => {
-            let fresh = ToolDelta { before: changed.before, ..ToolDelta::default() };
-            let delta = told.files.entry(changed.path).or_insert(fresh);
-            delta.after = changed.after;
-            delta.added += u64::from(changed.added);
-            delta.removed += u64::from(changed.removed);
+#[derive(Default)]
+struct Telling {
+    told: Told,
+    first_seen: bool,
+    /// Commands since the span, or the first snapshot, began.
+    pub(super) commands: u64,
+    commands_late: u64,
+    /// Calls with effects that run; those of tools that tell everything are no commands.
+    open: BTreeSet<CallId>,
+}
+
+impl Telling {
+    fn begin_late(&mut self) {
+        self.first_seen = true;
+        self.told.commands_before = self.commands > 0 || !self.open.is_empty();
+    }
+
+    fn add(&mut self, raw: &serde_json::value::RawValue) {
+        let Parsed::Known { record, .. } = Record::parse(raw) else { return };
+        match *record {
+            Record::FileChanged(changed) => {
+                let (all, late) = (self.commands, self.commands_late);
+                let early = !self.first_seen;
+                let delta = self.told.files.entry(changed.path.clone());
+                let delta = delta.or_insert_with(|| ToolDelta { early, ..ToolDelta::begin(&changed, all) });
+                delta.add(&changed, all);
+                if self.first_seen {
+                    let delta = self.told.late.entry(changed.path.clone());
+                    delta.or_insert_with(|| ToolDelta::begin(&changed, late)).add(&changed, late);
+                }
+            }
+            Record::CallStarted(started) if started.effects => {
+                self.told.effects = true;
+                self.open.insert(started.call_id);
+            }
+            Record::CallFinished(finished) => {
+                let command = !finished.ran.is_some_and(|ran| ran.tells);
+                if self.open.remove(&finished.call_id) && command {
+                    self.commands += 1;
+                    self.commands_late += u64::from(self.first_seen);
+                }
+            }
+            _ => {}
         }
-        Record::CallStarted(started) => told.effects |= started.effects,
-        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{SessionId, digest_of};
+    use crate::session::record::{Body, CallFinished, CallStarted, Ran};
+    use agentd_protocol::event::ToolStatus;
+
+    fn call(telling: &mut Telling, tells: bool, change: Option<(&str, &str)>) {
+        let call_id = CallId::generate(SessionId::generate());
+        telling.add(&Record::from(CallStarted { call_id: call_id.clone(), effects: true }).to_raw(None));
+        if let Some((before, after)) = change {
+            let changed = FileChanged {
+                call_id: call_id.clone(),
+                path: "/w/a".into(),
+                before: Some(digest_of(before.as_bytes())),
+                after: Some(digest_of(after.as_bytes())),
+                added: 1,
+                removed: 1,
+            };
+            telling.add(&Record::from(changed).to_raw(None));
+        }
+        let finished = CallFinished {
+            call_id,
+            status: ToolStatus::Ok,
+            reason: None,
+            content: Body::Inline(String::new()),
+            diff: None,
+            reads: Vec::new(),
+            ran: Some(Ran { from: 1, until: 2, tells }),
+        };
+        telling.add(&Record::from(finished).to_raw(None));
+    }
+
+    fn of(steps: &[(bool, Option<(&str, &str)>)]) -> ToolDelta {
+        let mut telling = Telling { first_seen: true, ..Telling::default() };
+        steps.iter().for_each(|(tells, change)| call(&mut telling, *tells, *change));
+        assert_eq!(telling.told.files, telling.told.late);
+        telling.told.files.into_values().next().unwrap()
+    }
+
+    #[test]
+    fn a_chain_of_digests_shows_whether_somebody_came_between() {
+        let unbroken = of(&[(true, Some(("0", "1"))), (true, Some(("1", "2")))]);
+        assert_eq!((unbroken.broken, unbroken.before), (Broken::No, Some(digest_of(b"0"))));
+        let person = of(&[(true, Some(("0", "1"))), (true, Some(("x", "2")))]);
+        assert_eq!(person.broken, Broken::ByOthers);
+        let command = of(&[(true, Some(("0", "1"))), (false, None), (true, Some(("x", "2")))]);
+        assert_eq!((command.broken, command.after_command), (Broken::Perhaps, false));
+        assert!(of(&[(false, None), (true, Some(("0", "1")))]).after_command);
+    }
+
+    #[test]
+    fn what_came_before_the_first_snapshot_is_told_apart() {
+        let mut telling = Telling::default();
+        call(&mut telling, true, Some(("0", "1")));
+        telling.begin_late();
+        assert!(!telling.told.commands_before);
+        call(&mut telling, true, Some(("1", "2")));
+        let told = telling.told;
+        let (all, late) = (&told.files[&PathBuf::from("/w/a")], &told.late[&PathBuf::from("/w/a")]);
+        assert!(all.early && !late.early);
+        assert_eq!((all.before, late.before), (Some(digest_of(b"0")), Some(digest_of(b"1"))));
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn records(cast: &Cast, picks: &[(usize, usize, usize)]) -> Vec<Recor
             11 => cast.asks(a % 4, b % 3),
             12 => cast.resolved(a % 3, choices[b % 3], (a % 2 == 0).then_some("why")),
             13 => cast.finished(a % 3, Outcome::Finished),
-            15 => cast.tree(a % 3, [When::Before, When::Plan, When::After][b % 3], a % 2 == 0),
+            15 => cast.tree(a % 3, [When::Before, When::Plan, When::Between, When::After][b % 4], a % 2 == 0),
             14 => mode_changed(Mode::Default, modes[a % modes.len()]),
             _ => each[a % each.len()].0.clone(),
         })

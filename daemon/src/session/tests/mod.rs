@@ -166,6 +166,7 @@ impl Cast {
             content: Body::Inline("done".into()),
             diff: None,
             reads: vec![("/home/u/api/a".into(), digest_of(b"a"))],
+            ran: Some(Ran { from: 1, until: 2, tells: false }),
         }
         .into()
     }
@@ -196,6 +197,8 @@ impl Cast {
                 root: "/home/u/api".into(),
                 tree: "0123456789".repeat(4).try_into().unwrap(),
                 left_out: None,
+                hidden: None,
+                whose: None,
             },
             false => Kept::Not { reason: "it took too long".into() },
         };

@@ -6,11 +6,13 @@
 //! no conversion of line ends, no filter. Ignored files, nested repositories and files that are too large are left out.
 
 mod amend;
+mod keep;
 mod read;
 mod repository;
 mod restore;
 mod store;
 mod take;
+mod whose;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +22,8 @@ use serde::{Deserialize, Serialize};
 
 pub use amend::Amend;
 pub use read::{Change, ChangeKind, Contents, Mode};
-pub use restore::{Restored, Stays};
+pub use restore::{Restored, Stays, Undo};
+pub use whose::{Since, Whose, Window, stamp};
 
 use super::PathError;
 use crate::process::{ProgramError, Spawner};
@@ -101,6 +104,11 @@ pub struct Taken {
     pub root: PathBuf,
     pub tree: TreeId,
     pub left_out: Vec<LeftOut>,
+    /// Files and folders that are in no snapshot because git ignores them, or they are repositories of their own; as
+    /// [`path_text`] writes them. `None`: not known.
+    pub hidden: Option<Vec<String>>,
+    /// What changed since the snapshot before. `None`: not known, or there is none of this work tree.
+    pub whose: Option<Whose>,
 }
 
 /// A file that is not in a snapshot although git would take it.
@@ -120,6 +128,8 @@ pub enum Why {
     /// All changed files together.
     TooMuch,
     Unreadable,
+    /// Something was there before that git ignored, or that lay in a repository of its own.
+    Hidden,
 }
 
 /// Which snapshots a tree belongs to: those of one session, of one work tree.
@@ -182,21 +192,31 @@ impl Snapshots {
         Self { limits, ..self }
     }
 
-    /// Keeps the work tree of the repository that `cwd` is in, as it is now, in the folder of `session`. `None`: it is
-    /// in no repository. At most one at a time for a session.
+    /// Keeps the work tree of the repository that `cwd` is in, as it is now, in the folder of `session`. `since`: the
+    /// session's snapshot before. `None`: it is in no repository. At most one at a time for a session.
     ///
     /// # Errors
     /// There is no snapshot, and nothing is known to be wrong with the repository.
-    pub async fn take(&self, session: &Path, cwd: &Path) -> Result<Option<Taken>, SnapshotError> {
-        self.take_with(session, cwd, take::Index::Kept).await
+    pub async fn take(
+        &self,
+        session: &Path,
+        cwd: &Path,
+        since: Option<Since>,
+    ) -> Result<Option<Taken>, SnapshotError> {
+        self.take_with(session, cwd, take::Index::Kept, since).await
     }
 
     /// As [`Snapshots::take`], beside another one that may be under way.
     ///
     /// # Errors
     /// As [`Snapshots::take`].
-    pub async fn look(&self, session: &Path, cwd: &Path) -> Result<Option<Taken>, SnapshotError> {
-        self.take_with(session, cwd, take::Index::Copied).await
+    pub async fn look(
+        &self,
+        session: &Path,
+        cwd: &Path,
+        since: Option<Since>,
+    ) -> Result<Option<Taken>, SnapshotError> {
+        self.take_with(session, cwd, take::Index::Copied, since).await
     }
 
     async fn take_with(
@@ -204,12 +224,13 @@ impl Snapshots {
         session: &Path,
         cwd: &Path,
         index: take::Index,
+        since: Option<Since>,
     ) -> Result<Option<Taken>, SnapshotError> {
         let cwd = cwd.to_owned();
         let Some(repository) = blocking(move || repository::find(&cwd)).await else { return Ok(None) };
         let store = self.store(session, repository)?;
         let limit = self.limits.time;
-        match tokio::time::timeout(limit, take::take(&store, index)).await {
+        match tokio::time::timeout(limit, take::take(&store, index, since)).await {
             Ok(taken) => Ok(Some(taken?)),
             Err(_) => Err(SnapshotError::TooSlow(limit)),
         }

@@ -68,6 +68,31 @@ pub struct Change {
     pub(super) new: String,
 }
 
+impl Change {
+    /// A file that was moved, as the one that is gone and the one that came.
+    #[must_use]
+    pub fn apart(&self) -> (Option<Change>, Change) {
+        let Some(old_path) = &self.old_path else { return (None, self.clone()) };
+        let nothing = "0".repeat(self.old.len());
+        let gone = Change {
+            kind: ChangeKind::Deleted,
+            path: old_path.clone(),
+            old_path: None,
+            new_mode: Mode::Absent,
+            new: nothing.clone(),
+            ..self.clone()
+        };
+        let came = Change {
+            kind: ChangeKind::Added,
+            old_path: None,
+            old_mode: Mode::Absent,
+            old: nothing,
+            ..self.clone()
+        };
+        (Some(gone), came)
+    }
+}
+
 /// The two contents of a change. `None`: too large to be loaded.
 pub type Contents = (Option<Vec<u8>>, Option<Vec<u8>>);
 
@@ -75,6 +100,8 @@ pub type Contents = (Option<Vec<u8>>, Option<Vec<u8>>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renames {
     Found,
+    /// Only one that was not changed.
+    Exact,
     Apart,
 }
 
@@ -146,6 +173,7 @@ pub(super) async fn changes(
 ) -> Result<Vec<Change>, SnapshotError> {
     let renames = match renames {
         Renames::Found => "-M",
+        Renames::Exact => "-M100%",
         Renames::Apart => "--no-renames",
     };
     let args = [

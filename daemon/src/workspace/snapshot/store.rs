@@ -49,6 +49,14 @@ pub(super) struct Store {
     pub(super) repository: Repository,
 }
 
+/// Which repository git works on.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    git_dir: &'a Path,
+    /// Whether it knows the objects of the person's repository.
+    alternates: bool,
+}
+
 /// A file that is gone when this is dropped.
 pub(super) struct Passing(pub(super) PathBuf);
 
@@ -186,12 +194,14 @@ impl Store {
         index: &Path,
         input: Option<&Path>,
     ) -> Result<Vec<u8>, SnapshotError> {
-        self.git_in(&self.dir, args, index, input).await
+        let verb = args.iter().find(|word| !word.starts_with('-')).unwrap_or(&"");
+        let alternates = !WRITERS.contains(verb);
+        self.git_in(At { git_dir: &self.dir, alternates }, args, index, input).await
     }
 
     async fn git_in(
         &self,
-        git_dir: &Path,
+        at: At<'_>,
         args: &[&str],
         index: &Path,
         input: Option<&Path>,
@@ -229,9 +239,9 @@ impl Store {
         ];
         let verb = args.iter().find(|word| !word.starts_with('-') && !word.contains('=')).unwrap_or(&"");
         let objects = self.repository.common.join("objects");
-        let alternates = match WRITERS.contains(verb) {
-            true => Vec::new(),
-            false => quoted(objects.as_os_str().as_bytes()),
+        let alternates = match at.alternates {
+            true => quoted(objects.as_os_str().as_bytes()),
+            false => Vec::new(),
         };
         let name = format!("git {verb}");
         let args = settings.iter().chain(args).map(OsString::from).collect();
@@ -240,7 +250,7 @@ impl Store {
             ("PATH", DEFAULT_PATH.to_owned()),
             ("HOME", text(&self.home)),
             ("LANG", "C.UTF-8".to_owned()),
-            ("GIT_DIR", text(git_dir)),
+            ("GIT_DIR", text(at.git_dir)),
             ("GIT_WORK_TREE", text(&self.repository.root)),
             ("GIT_INDEX_FILE", text(index)),
             ("GIT_CONFIG_NOSYSTEM", "1".to_owned()),
@@ -283,28 +293,36 @@ impl Store {
         index: &Path,
         input: Vec<u8>,
     ) -> Result<Vec<u8>, SnapshotError> {
-        self.git_reading_in(&self.dir, args, index, input).await
+        let file = self.input(input).await?;
+        self.git(args, index, Some(&file.0)).await
+    }
+
+    /// As [`Store::git_reading`], without the repository's objects.
+    pub(super) async fn git_alone(
+        &self,
+        args: &[&str],
+        index: &Path,
+        input: Vec<u8>,
+    ) -> Result<Vec<u8>, SnapshotError> {
+        let file = self.input(input).await?;
+        self.git_in(At { git_dir: &self.dir, alternates: false }, args, index, Some(&file.0)).await
     }
 
     /// What the work tree's own attributes say of these `names`, each with a NUL behind it.
     pub(super) async fn attributes(&self, index: &Path, names: Vec<u8>) -> Result<Vec<u8>, SnapshotError> {
         // Beside those of the work tree, the repository may have attributes of its own.
-        let file = format!("core.attributesFile={}", self.repository.common.join("info/attributes").display());
+        let file =
+            format!("core.attributesFile={}", self.repository.common.join("info/attributes").display());
         let check = ["-c", &file, "check-attr", "-z", "--stdin", "filter", "working-tree-encoding"];
-        self.git_reading_in(&self.bare(), &check, index, names).await
+        let input = self.input(names).await?;
+        self.git_in(At { git_dir: &self.bare(), alternates: true }, &check, index, Some(&input.0)).await
     }
 
-    async fn git_reading_in(
-        &self,
-        git_dir: &Path,
-        args: &[&str],
-        index: &Path,
-        input: Vec<u8>,
-    ) -> Result<Vec<u8>, SnapshotError> {
+    async fn input(&self, input: Vec<u8>) -> Result<Passing, SnapshotError> {
         let file = self.passing("input");
         let (store, path) = (self.clone(), file.0.clone());
         super::blocking(move || store.write_to(&path, &input)).await?;
-        self.git_in(git_dir, args, index, Some(&file.0)).await
+        Ok(file)
     }
 }
 

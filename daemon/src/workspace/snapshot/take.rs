@@ -12,11 +12,15 @@ use rustix::fs::{Access, AtFlags, CWD};
 
 use super::repository::Repository;
 use super::store::{Store, failed};
+use super::whose::{Since, whose};
 use super::{LeftOut, Limits, SnapshotError, Taken, TreeId, Why, blocking, path_text, pieces};
 use crate::workspace::locate_entry;
 
 /// A larger index of the repository is not used; then every file is read once.
 const MAX_INDEX: u64 = 512 << 20;
+
+/// Places that a snapshot names as left out by git.
+const MAX_HIDDEN: usize = 50_000;
 
 const LINK: &[u8] = b"120000";
 const NESTED: &[u8] = b"160000";
@@ -31,7 +35,7 @@ pub(super) enum Index {
     Copied,
 }
 
-pub(super) async fn take(store: &Store, index: Index) -> Result<Taken, SnapshotError> {
+pub(super) async fn take(store: &Store, index: Index, since: Option<Since>) -> Result<Taken, SnapshotError> {
     let before = store.clone();
     blocking(move || {
         before.prepare()?;
@@ -68,7 +72,39 @@ pub(super) async fn take(store: &Store, index: Index) -> Result<Taken, SnapshotE
         store.git_reading(&update, &own, sorted.changed).await?;
     }
     let tree = TreeId::parse(&store.git(&["write-tree", "--missing-ok"], &own, None).await?)?;
-    Ok(Taken { root: store.repository.root.clone(), tree, left_out: sorted.left_out })
+    let root = store.repository.root.clone();
+    let whose = async {
+        // Another work tree tells nothing about this one.
+        let since = since.filter(|since| since.root == root)?;
+        whose(store, since, &tree)
+            .await
+            .inspect_err(|error| tracing::debug!(%error, "whose is not known"))
+            .ok()
+    };
+    let (whose, hidden) = tokio::join!(whose, hidden(store, &own, sorted.nested));
+    Ok(Taken { tree, left_out: sorted.left_out, hidden, whose, root })
+}
+
+/// What is there and in no snapshot. `nested`: repositories inside. `None`: too many places, or git does not say.
+async fn hidden(store: &Store, index: &Path, nested: Vec<String>) -> Option<Vec<String>> {
+    let list = ["ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory"];
+    let listed = store.git(&list, index, None).await;
+    let listed = listed.inspect_err(|error| tracing::debug!(%error, "what is ignored is not known")).ok()?;
+    let text = |name: &[u8]| path_text(Path::new(OsStr::from_bytes(name.strip_suffix(b"/").unwrap_or(name))));
+    blocking(move || {
+        let mut all = nested;
+        all.extend(pieces(&listed).map(text));
+        all.sort();
+        // What lies below another of them needs no word.
+        let mut hidden: Vec<String> = Vec::new();
+        for place in all {
+            if !hidden.last().is_some_and(|last| place == *last || place.starts_with(&format!("{last}/"))) {
+                hidden.push(place);
+            }
+        }
+        (hidden.len() <= MAX_HIDDEN).then_some(hidden)
+    })
+    .await
 }
 
 enum Fate {
@@ -85,6 +121,8 @@ struct Sorted {
     /// Lines for `--index-info` that take out what must not be in the tree.
     removed: Vec<u8>,
     left_out: Vec<LeftOut>,
+    /// Repositories inside.
+    nested: Vec<String>,
 }
 
 /// Looks at the files that git listed, within the limits. Blocks.
@@ -93,8 +131,13 @@ fn sort(root: &Path, listed: &[u8], limits: Limits) -> Result<Sorted, SnapshotEr
     let mut seen = HashSet::new();
     let mut total = 0_u64;
     for name in pieces(listed) {
-        // A deleted file is listed twice. A nested repository ends with a slash and is left alone.
-        if name.ends_with(b"/") || !seen.insert(name) {
+        // A nested repository ends with a slash and is left alone.
+        if let Some(nested) = name.strip_suffix(b"/") {
+            sorted.nested.push(path_text(Path::new(OsStr::from_bytes(nested))));
+            continue;
+        }
+        // A deleted file is listed twice.
+        if !seen.insert(name) {
             continue;
         }
         let below = Path::new(OsStr::from_bytes(name));

@@ -1,5 +1,7 @@
 //! Putting files back: byte for byte, and never over what somebody changed.
 
+use std::collections::HashSet;
+
 use super::*;
 
 #[tokio::test]
@@ -75,8 +77,9 @@ async fn only_what_is_asked_for_is_put_back() {
     let after = place.take().await;
     let (session, root) = (place.session(), place.root());
     let kept = Kept { session: &session, root: &root };
-    let only = [PathBuf::from("src")];
-    let restored = place.snapshots.restore(kept, &before.tree, &after.tree, Some(&only)).await.unwrap();
+    let only = ["src/b.rs", "src/c.rs"].map(PathBuf::from).into_iter().collect();
+    let undo = Undo { only: Some(&only), made: &HashSet::new(), stay: &root };
+    let restored = place.snapshots.restore(kept, &before.tree, &after.tree, undo).await.unwrap();
     assert_eq!(restored.done, [Path::new("src/c.rs"), Path::new("src/b.rs")]);
     assert_eq!(fs::read(place.path("a.txt")).unwrap(), b"x\n");
 }
@@ -106,7 +109,8 @@ async fn a_snapshot_that_is_lost_is_an_error_and_changes_nothing() {
     fs::remove_dir_all(place.session().join("snapshots")).unwrap();
     let (session, root) = (place.session(), place.root());
     let kept = Kept { session: &session, root: &root };
-    let error = place.snapshots.restore(kept, &before.tree, &after.tree, None).await.unwrap_err();
+    let undo = Undo { only: None, made: &HashSet::new(), stay: &root };
+    let error = place.snapshots.restore(kept, &before.tree, &after.tree, undo).await.unwrap_err();
     assert!(matches!(error, SnapshotError::Git(_)), "{error}");
     assert_eq!(fs::read(place.path("a.txt")).unwrap(), b"x\n");
 }
