@@ -87,8 +87,8 @@ pub(crate) enum Command {
     /// Lets the model forget the last turns
     #[command(
         after_long_help = "What happened can still be looked at; mode and plan stay as they are, and so do files without \
-        --files.\nWith it, only what is known to be this session's own change is taken back, byte for byte; what \
-        somebody else\nchanged, in these turns, between them or since, stays and is named.\n\nExamples:\n  agentctl rewind\n  agentctl rewind api-paging-otter --turns 3 --files"
+        --files.\nWith it, only what is known to be this session's own change is taken back, byte for byte;\n\
+        what somebody else changed, in these turns, between them or since, stays and is named.\n\nExamples:\n  agentctl rewind\n  agentctl rewind api-paging-otter --turns 3 --files"
     )]
     Rewind(RewindArgs),
     /// Puts a session away: out of the lists until it is prompted

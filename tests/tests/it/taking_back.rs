@@ -69,6 +69,26 @@ fn what_git_ignored_before_is_neither_shown_nor_removed() {
 }
 
 #[test]
+fn what_a_command_only_moved_into_sight_stays_and_what_it_moved_in_sight_goes_back() {
+    let command = "mv .env env.txt; mv src lib; mv lines.txt words.txt; ln README.md link";
+    let world = world(Script::new().step(shell(command)).step(done()));
+    let project = world.home.project();
+    project.write(".gitignore", "*.log\n.env\n");
+    commit(&world);
+    project.write(".env", "SECRET=1\n");
+    let mut chat = world.session("bypassPermissions");
+    turn(&mut chat);
+    let (back, stays) = rewind(&mut chat, 1);
+    assert_eq!((back.len(), stays), (7, vec!["env.txt".to_owned()]));
+    assert_eq!(file(&world, "env.txt").as_deref(), Some("SECRET=1\n"));
+    assert_eq!(file(&world, "src/a.rs").as_deref(), Some("fn a() {}\n"));
+    for gone in ["lib/a.rs", "words.txt", "link"] {
+        assert_eq!(file(&world, gone), None, "{gone}");
+    }
+    assert!(file(&world, "lines.txt").is_some());
+}
+
+#[test]
 fn a_repository_inside_that_is_none_any_more_keeps_its_files() {
     let world = world(Script::new().step(shell("rm -rf nest/.git; touch nest/mine.txt")).step(done()));
     let project = world.home.project();

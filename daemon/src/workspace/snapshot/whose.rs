@@ -94,7 +94,8 @@ fn tell(root: &Path, changes: &[Change], since: &Since) -> Whose {
                 stamps.may_delete(change.old_path.as_ref().unwrap_or(&change.path))
                     && (stamps.own(&change.path) || stamps.moved(&change.path))
             }
-            _ => stamps.own(&change.path),
+            ChangeKind::Added => stamps.own(&change.path) && stamps.born(&change.path),
+            ChangeKind::Modified | ChangeKind::Mode | ChangeKind::Type => stamps.own(&change.path),
         };
         if !own {
             whose.others.push(path_text(&change.path));
@@ -131,6 +132,18 @@ impl Stamps<'_> {
                 .any(|window| window.only.as_ref().is_none_or(|only| only.contains(&path)))
     }
 
+    /// Whether a file that is new here was made by the session. One that a command moved here was there before, perhaps
+    /// where no snapshot sees it, and its bytes may lie nowhere else.
+    fn born(&self, path: &Path) -> bool {
+        let Ok(meta) = self.root.join(path).symlink_metadata() else { return false };
+        meta.nlink() > 1 || self.made_in_window(&meta)
+    }
+
+    fn made_in_window(&self, meta: &std::fs::Metadata) -> bool {
+        let birth = meta.created().ok().and_then(nanoseconds);
+        birth.is_some_and(|birth| self.since.windows.iter().any(|window| window.has(birth)))
+    }
+
     /// Whether a command moved a folder that this file lies in: only the folder is stamped then. The file is what it
     /// was, byte for byte, and no longer where it was.
     fn moved(&self, path: &Path) -> bool {
@@ -149,11 +162,8 @@ impl Stamps<'_> {
             if self.folders.contains_key(folder) {
                 break;
             }
-            let birth = self.root.join(folder).symlink_metadata().and_then(|meta| meta.created());
-            let own = birth
-                .ok()
-                .and_then(nanoseconds)
-                .is_some_and(|birth| self.since.windows.iter().any(|window| window.has(birth)));
+            let meta = self.root.join(folder).symlink_metadata();
+            let own = meta.is_ok_and(|meta| self.made_in_window(&meta));
             self.folders.insert(folder.to_owned(), own);
             if own {
                 made.push(path_text(folder));
@@ -217,6 +227,25 @@ mod tests {
         let earlier = told(vec![window(from - 2 * second, from - second, None)]);
         assert_eq!((earlier.others.len(), earlier.made.len()), (1, 0));
         assert_eq!(told(vec![window(until + second, until + 2 * second, None)]).others, ["new/a"]);
+    }
+
+    #[test]
+    fn a_file_that_was_only_moved_here_is_not_the_sessions_to_remove() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::write(root.join(".env"), "x").unwrap();
+        std::fs::write(root.join("linked"), "x").unwrap();
+        let birth = root.join(".env").metadata().unwrap().created().ok().and_then(nanoseconds).unwrap();
+        let windows = vec![Window { from: birth + 2 * 20_000_000, until: u64::MAX, only: None }];
+        while stamp() < birth + 3 * 20_000_000 {
+            std::hint::spin_loop();
+        }
+        std::fs::rename(root.join(".env"), root.join("env")).unwrap();
+        std::fs::hard_link(root.join("linked"), root.join("link")).unwrap();
+        std::fs::write(root.join("new"), "x").unwrap();
+        let told =
+            |path| tell(&root, &[change(ChangeKind::Added, path, None)], &since(windows.clone())).others;
+        assert_eq!((told("env").len(), told("link").len(), told("new").len()), (1, 0, 0));
     }
 
     #[test]
