@@ -122,6 +122,21 @@ mod tests {
     }
 
     #[test]
+    fn where_nothing_is_known_only_what_tools_saw_is_the_sessions() {
+        let change = |old, new| Change::of_modes("a", old, new);
+        let (added, modified) = (change(Mode::Absent, Mode::File), change(Mode::File, Mode::File));
+        let deleted = change(Mode::File, Mode::Absent);
+        let old = Doubts { all_unsure: true, ..Doubts::default() };
+        assert_eq!(old.of(&modified, None), Some(Doubt::Unsure));
+        assert_eq!(old.of(&deleted, None), None);
+        let blind = Doubts { hidden_unknown: true, ..Doubts::default() };
+        assert_eq!((blind.of(&added, None), blind.of(&modified, None)), (Some(Doubt::Unsure), None));
+        assert_eq!(blind.of(&added, Some(&ToolDelta::default())), None);
+        let others = Doubts { others: ["a".to_owned()].into_iter().collect(), ..Doubts::default() };
+        assert_eq!(others.of(&deleted, None), Some(Doubt::Others));
+    }
+
+    #[test]
     fn what_lies_at_or_below_a_hidden_place_was_not_absent() {
         let doubts = Doubts {
             hidden: ["build".to_owned(), "a/.env".to_owned()].into_iter().collect(),

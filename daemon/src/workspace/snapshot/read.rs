@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::store::Store;
 use super::{Kept, SnapshotError, Snapshots, TreeId, blocking};
@@ -69,6 +69,13 @@ pub struct Change {
 }
 
 impl Change {
+    /// A change of which only this much matters.
+    #[cfg(test)]
+    pub(crate) fn of_modes(path: &str, old_mode: Mode, new_mode: Mode) -> Self {
+        let (old, new) = (String::new(), String::new());
+        Self { kind: ChangeKind::Modified, path: path.into(), old_path: None, old_mode, new_mode, old, new }
+    }
+
     /// A file that was moved, as the one that is gone and the one that came.
     #[must_use]
     pub fn apart(&self) -> (Option<Change>, Change) {
@@ -148,20 +155,28 @@ impl Snapshots {
             return Ok(Vec::new());
         }
         let store = self.open(kept).await?;
-        // A name that begins with a colon would mean something else.
-        let names =
-            paths.iter().flat_map(|path| [b"./", path.as_os_str().as_bytes(), b"\0"].concat()).collect();
-        let index = store.index();
-        let check = store.git_reading(&["check-ignore", "-z", "--stdin"], &index, names);
-        match self.in_time(check).await {
-            Ok(answer) => {
-                let name = |name: &[u8]| name.strip_prefix(b"./").map(|name| OsStr::from_bytes(name).into());
-                Ok(super::pieces(&answer).filter_map(name).collect())
-            }
-            // None of them.
-            Err(SnapshotError::Git(ProgramError::Failed { code: 1, .. })) => Ok(Vec::new()),
-            Err(error) => Err(error),
+        let names: Vec<Vec<u8>> = paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
+        let found = self.in_time(ignored(&store, &store.index(), &names)).await?;
+        Ok(found.iter().map(|name| OsStr::from_bytes(name).into()).collect())
+    }
+}
+
+/// Which of `names` git ignores.
+pub(super) async fn ignored(
+    store: &Store,
+    index: &Path,
+    names: &[Vec<u8>],
+) -> Result<Vec<Vec<u8>>, SnapshotError> {
+    // A name that begins with a colon would mean something else.
+    let input = names.iter().flat_map(|name| [b"./", &name[..], b"\0"].concat()).collect();
+    match store.git_reading(&["check-ignore", "-z", "--stdin"], index, input).await {
+        Ok(answer) => {
+            let name = |name: &[u8]| name.strip_prefix(b"./").map(<[u8]>::to_vec);
+            Ok(super::pieces(&answer).filter_map(name).collect())
         }
+        // None of them.
+        Err(SnapshotError::Git(ProgramError::Failed { code: 1, .. })) => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
 }
 

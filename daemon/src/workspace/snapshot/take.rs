@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD};
 
+use super::read::ignored;
 use super::repository::Repository;
 use super::store::{Store, failed};
 use super::whose::{Since, whose};
@@ -90,10 +91,26 @@ async fn hidden(store: &Store, index: &Path, nested: Vec<String>) -> Option<Vec<
     let list = ["ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory"];
     let listed = store.git(&list, index, None).await;
     let listed = listed.inspect_err(|error| tracing::debug!(%error, "what is ignored is not known")).ok()?;
-    let text = |name: &[u8]| path_text(Path::new(OsStr::from_bytes(name.strip_suffix(b"/").unwrap_or(name))));
+    let (mut names, doubtful) = blocking(move || {
+        let mut names: Vec<Vec<u8>> = pieces(&listed).map(<[u8]>::to_vec).collect();
+        names.sort();
+        // A folder that is named with what lies in it may be one where everything happens to be ignored.
+        let holds_next = |pair: &&[Vec<u8>]| pair[0].ends_with(b"/") && pair[1].starts_with(&pair[0]);
+        let doubtful: Vec<Vec<u8>> =
+            names.windows(2).filter(holds_next).map(|pair| pair[0].clone()).collect();
+        (names, doubtful)
+    })
+    .await;
+    if !doubtful.is_empty() {
+        let ignored: HashSet<Vec<u8>> = ignored(store, index, &doubtful).await.ok()?.into_iter().collect();
+        let open: HashSet<Vec<u8>> = doubtful.into_iter().filter(|name| !ignored.contains(name)).collect();
+        names.retain(|name| !open.contains(name));
+    }
     blocking(move || {
+        let text =
+            |name: Vec<u8>| path_text(Path::new(OsStr::from_bytes(name.strip_suffix(b"/").unwrap_or(&name))));
         let mut all = nested;
-        all.extend(pieces(&listed).map(text));
+        all.extend(names.into_iter().map(text));
         all.sort();
         // What lies below another of them needs no word.
         let mut hidden: Vec<String> = Vec::new();
