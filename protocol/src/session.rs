@@ -64,7 +64,8 @@ pub struct NewResult {
     pub state: State,
 }
 
-/// `session/get`, `session/delete`, `session/inbox`. Errors: `notFound`.
+/// `session/get`, `session/delete`, `session/inbox`. Errors: `notFound`; of `session/delete` also `refused` (a program, if a
+/// person made the session) and `storage`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -396,7 +397,7 @@ pub struct RewindResult {
 }
 
 /// `session/archive`: out of the lists, until it is prompted again or taken back. Errors: `notFound`, `conflict` while it
-/// is not idle.
+/// is not idle, `refused` (a program, if a person made the session).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

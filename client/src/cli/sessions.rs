@@ -121,6 +121,7 @@ pub(crate) async fn rewind(context: &Context, args: RewindArgs) -> Result<Exit, 
     let rewound = client.call::<method::SessionRewind>(params).await;
     let result = rewound.map_err(|error| not_at_rest(context, &state.handle, error))?;
     let what = match result.turns {
+        0 => "that turn was forgotten already".to_owned(),
         1 => "the last turn is forgotten".to_owned(),
         turns => format!("the last {turns} turns are forgotten"),
     };

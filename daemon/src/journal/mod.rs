@@ -42,7 +42,7 @@ pub use blobs::{BlobError, BlobPart, Blobs};
 #[cfg(debug_assertions)]
 pub use dying::{DieAt, NoMoment};
 pub use error::{AppendError, AppendFailure, Changed, JournalError};
-pub use feed_log::{Entry as FeedEntry, FeedLog, Page as FeedPage};
+pub use feed_log::{BLOCK as FEED_BLOCK, Entry as FeedEntry, FeedLog, Page as FeedPage};
 pub use folder::{Beginning, Ends};
 pub use frame::MAX_LINE;
 pub use handle::{Journal, JournalReader};

@@ -7,7 +7,7 @@ use std::time::Instant;
 use agentd_protocol::approval::{ApprovalListResult, By, WaitingApproval};
 use agentd_protocol::blob::BlobGetResult;
 use agentd_protocol::daemon::{ReindexResult, ShutdownResult, StatusResult};
-use agentd_protocol::initialize::{InitializeResult, ServerInfo};
+use agentd_protocol::initialize::{Actor, InitializeResult, ServerInfo};
 use agentd_protocol::method::{self, Empty};
 use agentd_protocol::session::GetResult;
 use agentd_protocol::transfer;
@@ -195,7 +195,11 @@ fn sessions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
         let params = Box::new(params);
         daemon.registry.ask(id, |reply| Command::Revert { params, reply }).await.map_err(wire)
     })?;
-    method::<method::SessionDelete, _, _, _>(m, |params, daemon, _| async move {
+    method::<method::SessionDelete, _, _, _>(m, |params, daemon, connection| async move {
+        if connection.actor() == Actor::Program {
+            let made_by = daemon.registry.snapshot(params.session_id).await.map_err(wire)?.made_by;
+            command::may_put_away(Actor::Program, made_by).map_err(wire)?;
+        }
         daemon.registry.delete(params.session_id).await.map_err(wire)?;
         Ok(Empty {})
     })?;

@@ -407,6 +407,7 @@ impl Session {
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             state: view(&self.state, self.feed.text_so_far()),
+            made_by: self.state.created.origin,
             ownership: Ownership {
                 epoch: self.state.owner_epoch,
                 handed_over: self.state.handed_over.clone(),

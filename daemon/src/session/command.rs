@@ -55,6 +55,20 @@ pub fn person_only(actor: Actor) -> Result<(), SessionError> {
     }
 }
 
+/// A program deletes and archives what a program made, and nothing of a person's.
+///
+/// # Errors
+/// `Refused`, with why.
+pub fn may_put_away(actor: Actor, made_by: Origin) -> Result<(), SessionError> {
+    match (actor, made_by) {
+        (Actor::Person, _) | (Actor::Program, Origin::Program) => Ok(()),
+        (Actor::Program, _) => Err(SessionError::Refused(
+            "a person made this session, so only a person may put it away; the client said in initialize that it is a program"
+                .into(),
+        )),
+    }
+}
+
 pub enum Command {
     Prompt {
         params: Box<PromptParams>,
@@ -163,6 +177,8 @@ pub struct Ownership {
 /// A consistent cut through a session: its state, and where to read on.
 pub struct Snapshot {
     pub state: State,
+    /// Who made the session.
+    pub made_by: Origin,
     pub ownership: Ownership,
     pub feed: Arc<Feed>,
     /// The place of who has read all that `state` tells.

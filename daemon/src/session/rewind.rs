@@ -5,7 +5,7 @@ use agentd_protocol::event::ResetReason;
 use agentd_protocol::session::{RewindParams, RewindResult};
 
 use super::actor::Session;
-use super::command::{Caller, person_only};
+use super::command::{Caller, may_put_away, person_only};
 use super::error::SessionError;
 use super::planning::plan_guidance;
 use super::record::{ContextReset, SessionArchived};
@@ -69,6 +69,7 @@ impl Session {
         if self.state.archived == archived {
             return Ok(());
         }
+        may_put_away(caller.actor, self.state.created.origin)?;
         if archived {
             self.at_rest("archive it")?;
         }

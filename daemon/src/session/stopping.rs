@@ -116,13 +116,10 @@ impl Session {
         // Dropping a flight ends its processes: their lifeline closes.
         self.flight.clear();
         let id = self.state.id();
-        match self.deps.journals.remove_session(self.deps.paths.session_dir(id)).await {
-            // Somebody has removed it already; what else there is of it goes as well.
-            Ok(()) | Err(JournalError::Missing { .. }) => {}
-            Err(error) => return Err(super::commit::storage(format!("{error:#}"))),
-        }
         let paths = Arc::clone(&self.deps.paths);
         let plans = self.state.plan_files.clone();
+        // Before the journal, which alone knows of them. Had the daemon died in between, the plan's file would come back from
+        // its last snapshot.
         super::blocking(move || {
             for path in plans {
                 if let Err(error) = paths.remove_plan(&path) {
@@ -134,6 +131,11 @@ impl Session {
             }
         })
         .await;
+        match self.deps.journals.remove_session(self.deps.paths.session_dir(id)).await {
+            // Somebody has removed it already; what else there is of it goes as well.
+            Ok(()) | Err(JournalError::Missing { .. }) => {}
+            Err(error) => return Err(super::commit::storage(format!("{error:#}"))),
+        }
         self.unmark().await;
         self.deleted = true;
         self.watcher.deleted(id);

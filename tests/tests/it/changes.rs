@@ -377,14 +377,21 @@ fn many_and_long_changes_fit_into_one_answer() {
 }
 
 #[test]
-fn only_a_person_takes_back() {
+fn only_a_person_takes_back_or_puts_away_what_a_person_made() {
     let world = world(Script::new().step(shell("echo x >x.txt")).step(done()));
     let mut chat = world.session("bypassPermissions");
     turn(&mut chat);
     let mut program = agentd_tests::Line::connect_as(world.daemon.socket(), "bot", "program");
     let params = json!({"sessionId": chat.id});
-    assert_eq!(program.try_call("session/revert", params).unwrap_err().code, -32054);
+    for method in ["session/revert", "session/archive", "session/delete"] {
+        assert_eq!(program.try_call(method, params.clone()).unwrap_err().code, -32054, "{method}");
+    }
     assert!(world.home.project().path.join("x.txt").exists());
+    assert_eq!(chat.state()["activity"], "idle", "it is there");
+    let own = program.call("session/new", json!({"cwd": world.home.project().cwd()}));
+    for method in ["session/archive", "session/delete"] {
+        program.call(method, json!({"sessionId": own["sessionId"]}));
+    }
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn a_session_is_forked_taken_back_and_put_away_by_its_handle() {
         "{back}"
     );
     assert!(printed(&world, &["rewind", &handle, "--turn", "3"], 2).contains("there is no turn 3"));
-    assert!(printed(&world, &["rewind", &handle, "--turn", "2"], 1).contains("forgotten already"));
+    assert!(printed(&world, &["rewind", &handle, "--turn", "2"], 0).contains("forgotten already"));
     assert!(
         printed(&world, &["rewind", &handle, "--turns", "2"], 2).contains("1 turn that could be forgotten")
     );

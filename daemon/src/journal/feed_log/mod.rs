@@ -33,11 +33,11 @@ const FILE_BYTES: u64 = 512 << 10;
 /// How much of a file's end is read to find its last number.
 const END: u64 = 64 << 10;
 /// Bits of a number that count within its block. A daemon that tells more goes on into the next blocks.
-const BLOCK: u32 = 10;
-/// Milliseconds that a block stands for: less than any start takes, so that the next one has another.
-const BLOCK_MS: i64 = 1;
+pub const BLOCK: u32 = 13;
+/// Milliseconds that a block stands for: less than lies between two starts, so that they have different ones.
+const BLOCK_MS: i64 = 4;
 /// Blocks by a clock that says more are not believed: the year 2109.
-const LATEST: i64 = 1 << 42;
+const LATEST: i64 = 1 << 40;
 
 /// The feed's log. Cheap to clone.
 #[derive(Clone)]

@@ -7,13 +7,16 @@ use agentd_protocol::FeedSeq;
 use tokio_util::sync::CancellationToken;
 
 use super::DaemonFeed;
-use crate::journal::FeedEntry as Entry;
+use crate::journal::{FEED_BLOCK, FeedEntry as Entry};
 use crate::session::feed::WireEvent;
 
 /// Bytes that may wait to be written.
 const WAITING: usize = 256 * 1024;
 /// After so many numbers without a fact one is written down, so that the next daemon begins after them.
 const MARK_EVERY: u64 = 1 << 12;
+
+/// Else a block could be used up between two of them.
+const _: () = assert!(MARK_EVERY < 1 << FEED_BLOCK);
 
 /// What waits to be written.
 pub(super) struct Unwritten {

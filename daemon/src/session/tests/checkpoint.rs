@@ -80,7 +80,7 @@ fn the_version_of_checkpoints_rises_with_the_fold() {
     let folded = folded();
     assert_eq!(
         (FOLD, digest_of(folded.as_bytes()).hex()),
-        (6, "a7e872fb69e5e5b2201012d9949ad3fb6ea4307cd6ecd34f45c4fdbcd7147e0c".into()),
+        (6, "2576eee6e6d003171ebf764ca6731ecdedd2cea5d68e6e1f52786a48bd6c797e".into()),
         "{folded}"
     );
 }
