@@ -166,6 +166,8 @@ fn agentctl_moves_a_session_to_another_daemon_and_back() {
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
     let refused = printed(&here, &["send", "More"], 5);
     assert!(refused.contains("handed over to the bundle"), "{refused}");
+    let shown = printed(&here, &["show"], 0);
+    assert!(shown.contains("a.agentd on ") && shown.contains("agentctl import FILE"), "{shown}");
     assert!(printed(&here, &["log"], 0).contains("Tell me of animals"));
 
     let path = file.to_str().unwrap();

@@ -127,6 +127,15 @@ pub(super) fn page(state: &State, about: &About, context: &Context) -> Vec<Line>
             let why = format!("degraded; to see why: {} daemon doctor", context.program);
             fields.styled("health", Style::Warn, &why);
         }
+        Health::ReadOnly if let Some(handed) = &state.handed_over => {
+            let why = format!(
+                "handed over to {} on {}; to take it back: {} import FILE",
+                short_path(&handed.bundle, context.home()),
+                clock(handed.at),
+                context.program
+            );
+            fields.styled("health", Style::Warn, &why);
+        }
         Health::ReadOnly => {
             fields.styled("health", Style::Bad, "read-only: its journal takes nothing more at present");
         }
