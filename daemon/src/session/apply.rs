@@ -127,7 +127,12 @@ impl SessionState {
                 let prompt = Prompt { params: run.params, fate: Fate::Command };
                 self.prompts.entry(run.prompt_id).or_insert(prompt);
             }
-            Record::SessionForked(forked) => self.forked(forked, at),
+            Record::SessionForked(forked) => {
+                self.forked(forked, at);
+                if forked.from_bundle {
+                    self.trees.imported = Some(seq);
+                }
+            }
             Record::SessionArchived(archived) => self.archived = archived.archived,
             Record::HandedOver(handed) => {
                 self.handed_over = Some(HandedOver {
@@ -149,6 +154,7 @@ impl SessionState {
                 self.owner_epoch = imported.epoch;
                 self.imported = Some(imported.params);
                 self.begins_elsewhere(imported.mode, imported.plan.as_ref());
+                self.trees.imported = Some(seq);
                 self.plan_files.extend(imported.plan_files.iter().cloned());
             }
             Record::TurnStarted(started) => {

@@ -175,6 +175,7 @@ async fn finish(
         mode: state.mode,
         by: forking.caller.by.clone(),
         plan: copy.clone(),
+        from_bundle: false,
     })];
     let mode = narrower(state.mode, forking.source.state.mode);
     records.extend(heir.take_mode(&state, mode, copy.as_ref()).await?);

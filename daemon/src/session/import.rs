@@ -248,7 +248,7 @@ fn begins_here(
     let by = importing.caller.by.clone();
     if importing.about().copy {
         let from = importing.about().session_id;
-        return SessionForked { from, mode: state.mode, by, plan }.into();
+        return SessionForked { from, mode: state.mode, by, plan, from_bundle: true }.into();
     }
     SessionImported {
         bundle: importing.bundle.path().to_owned(),

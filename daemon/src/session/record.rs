@@ -223,6 +223,9 @@ pub struct SessionForked {
     pub by: By,
     /// The copy of the plan.
     pub plan: Option<PlanCopy>,
+    /// It came out of a bundle.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_bundle: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -20,6 +20,9 @@ pub struct Trees {
     /// Oldest first; the first is turn number 1.
     pub turns: Vec<TurnTrees>,
     pub plan: Option<PlanTree>,
+    /// Where the session came out of a bundle. What its journal says of files before that comes from who knows where, and
+    /// perhaps concerns another folder: nothing is told or taken back by it.
+    pub imported: Option<Seq>,
     /// The newest snapshot, and when the session was at work since.
     pub since: Option<Since>,
     /// What the tool that runs has told of.

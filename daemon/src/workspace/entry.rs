@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode};
+use rustix::fs::{AtFlags, Mode, RenameFlags};
 use rustix::io::Errno;
 
 use super::error::{Kind, PathError};
@@ -93,7 +93,7 @@ impl Located {
         }
         match (entry, expected) {
             (Entry::Absent, Seen::Absent) => Ok(()),
-            (Entry::Absent, _) => self.remove(),
+            (Entry::Absent, _) => self.remove(expected),
             (Entry::File { bytes, executable }, Seen::File { digest, executable: now }) => {
                 if digest_of(bytes) != *digest {
                     self.replace(bytes, Expected::Content(*digest))?;
@@ -102,12 +102,17 @@ impl Located {
             }
             (Entry::File { bytes, executable }, _) => {
                 if *expected != Seen::Absent {
-                    self.remove()?;
+                    self.remove(expected)?;
                 }
                 self.replace(bytes, Expected::Absent)?;
                 if *executable { self.set_executable(true) } else { Ok(()) }
             }
-            (Entry::Link { target }, _) => self.put_link(target, *expected != Seen::Absent),
+            (Entry::Link { target }, _) => {
+                if *expected != Seen::Absent {
+                    self.remove(expected)?;
+                }
+                self.put_link(target)
+            }
         }
     }
 
@@ -120,15 +125,35 @@ impl Located {
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).map_err(fail)
     }
 
-    fn remove(&self) -> Result<(), PathError> {
+    /// Removes what is here, if it is `expected`. It is moved aside and looked at again before it goes: what somebody has
+    /// saved since the last look comes back.
+    fn remove(&self, expected: &Seen) -> Result<(), PathError> {
         let Place::Folder(folder) = &self.place else { return Ok(()) };
         self.check_folder_kept_its_name(folder.as_fd())?;
-        rustix::fs::unlinkat(folder, &self.name, AtFlags::empty())
-            .map_err(|errno| PathError::from_errno("remove", &self.real, errno))
+        let fail = |errno| PathError::from_errno("remove", &self.real, errno);
+        let changed = || PathError::Changed { path: self.real.clone() };
+        let name = format!("{TEMP_PREFIX}{}{TEMP_SUFFIX}", uuid::Uuid::new_v4().simple());
+        let aside = self.beside(name.into()).ok_or(Errno::MFILE).map_err(fail)?;
+        rustix::fs::renameat(folder, &self.name, folder, &aside.name).map_err(|errno| match errno {
+            Errno::NOENT => changed(),
+            errno => fail(errno),
+        })?;
+        if aside.seen().is_ok_and(|seen| seen == *expected) {
+            return rustix::fs::unlinkat(folder, &aside.name, AtFlags::empty()).map_err(fail);
+        }
+        // Where somebody has saved once more, what was moved aside keeps the name that it has, rather than being lost.
+        let back = rustix::fs::renameat_with(folder, &aside.name, folder, &self.name, RenameFlags::NOREPLACE);
+        if let Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) = back {
+            // Some network and FUSE file systems cannot. A second name does the same.
+            rustix::fs::linkat(folder, &aside.name, folder, &self.name, AtFlags::empty())
+                .and_then(|()| rustix::fs::unlinkat(folder, &aside.name, AtFlags::empty()))
+                .map_err(fail)?;
+        }
+        Err(changed())
     }
 
-    fn put_link(&self, target: &[u8], over: bool) -> Result<(), PathError> {
-        let fail = |errno| PathError::from_errno("make the link", &self.real, errno);
+    /// Nothing is here.
+    fn put_link(&self, target: &[u8]) -> Result<(), PathError> {
         let made;
         let folder = match &self.place {
             Place::Folder(folder) => folder.as_fd(),
@@ -138,15 +163,9 @@ impl Located {
             }
         };
         self.check_folder_kept_its_name(folder)?;
-        let target = OsStr::from_bytes(target);
-        if !over {
-            return rustix::fs::symlinkat(target, folder, &self.name).map_err(fail);
-        }
-        let temp = format!("{TEMP_PREFIX}{}{TEMP_SUFFIX}", uuid::Uuid::new_v4().simple());
-        rustix::fs::symlinkat(target, folder, &temp).map_err(fail)?;
-        rustix::fs::renameat(folder, &temp, folder, &self.name).map_err(|errno| {
-            let _ = rustix::fs::unlinkat(folder, &temp, AtFlags::empty());
-            fail(errno)
+        rustix::fs::symlinkat(OsStr::from_bytes(target), folder, &self.name).map_err(|errno| match errno {
+            Errno::EXIST => PathError::Changed { path: self.real.clone() },
+            errno => PathError::from_errno("make the link", &self.real, errno),
         })
     }
 }
@@ -164,5 +183,56 @@ pub fn remove_empty_folders(root: &Path, below: &Path, may_go: impl Fn(&Path) ->
             Ok(()) | Err(Errno::NOENT) => {}
             Err(_) => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A place in a folder of its own.
+    fn place(name: &str) -> (tempfile::TempDir, Located) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = std::fs::canonicalize(folder.path()).unwrap().join(name);
+        (folder, locate_entry(&path).unwrap())
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_was_saved_since_the_last_look_is_not_removed() {
+        let (folder, located) = place("f");
+        let path = folder.path().join("f");
+        std::fs::write(&path, "as it was").unwrap();
+        let looked = located.seen().unwrap();
+        std::fs::write(&path, "saved since").unwrap();
+        assert!(matches!(located.remove(&looked), Err(PathError::Changed { .. })));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "saved since");
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("nowhere", &path).unwrap();
+        assert!(matches!(located.remove(&looked), Err(PathError::Changed { .. })));
+        assert_eq!(names(folder.path()), ["f"]);
+        let link = located.seen().unwrap();
+        located.remove(&link).unwrap();
+        assert_eq!(names(folder.path()), [""; 0]);
+        assert!(matches!(located.remove(&link), Err(PathError::Changed { .. })), "nor is what is gone");
+    }
+
+    #[test]
+    fn a_link_takes_no_place_that_is_taken() {
+        let (folder, located) = place("f");
+        let entry = Entry::Link { target: b"there".to_vec() };
+        located.put_entry(&entry, &Seen::Absent).unwrap();
+        assert!(matches!(located.put_entry(&entry, &Seen::Absent), Err(PathError::Changed { .. })));
+        assert!(matches!(located.put_link(b"elsewhere"), Err(PathError::Changed { .. })));
+        let there = located.seen().unwrap();
+        located.put_entry(&Entry::File { bytes: b"x".to_vec(), executable: false }, &there).unwrap();
+        let file = located.seen().unwrap();
+        located.put_entry(&entry, &file).unwrap();
+        assert_eq!(std::fs::read_link(folder.path().join("f")).unwrap(), Path::new("there"));
+        assert_eq!(names(folder.path()), ["f"]);
     }
 }

@@ -54,6 +54,13 @@ pub(super) enum Place {
 }
 
 impl Located {
+    /// Another name in the same folder. Absent: the folder is not there, or the system gives no more handles.
+    pub(super) fn beside(&self, name: OsString) -> Option<Self> {
+        let Place::Folder(folder) = &self.place else { return None };
+        let place = Place::Folder(folder.try_clone().ok()?);
+        Some(Self { typed: self.typed.clone(), real: self.real.clone(), place, name, found: None })
+    }
+
     /// What was found when the path was resolved. Absent: nothing, so far.
     #[must_use]
     pub fn found(&self) -> Option<Kind> {

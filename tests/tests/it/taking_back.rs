@@ -79,13 +79,67 @@ fn what_a_command_only_moved_into_sight_stays_and_what_it_moved_in_sight_goes_ba
     let mut chat = world.session("bypassPermissions");
     turn(&mut chat);
     let (back, stays) = rewind(&mut chat, 1);
-    assert_eq!((back.len(), stays), (7, vec!["env.txt".to_owned()]));
+    assert_eq!((back.len(), stays), (6, vec!["env.txt".to_owned(), "link".to_owned()]));
     assert_eq!(file(&world, "env.txt").as_deref(), Some("SECRET=1\n"));
     assert_eq!(file(&world, "src/a.rs").as_deref(), Some("fn a() {}\n"));
-    for gone in ["lib/a.rs", "words.txt", "link"] {
+    for gone in ["lib/a.rs", "words.txt"] {
         assert_eq!(file(&world, gone), None, "{gone}");
     }
     assert!(file(&world, "lines.txt").is_some());
+}
+
+#[test]
+fn what_a_command_linked_into_sight_may_be_the_last_name() {
+    let world = world(Script::new().step(shell("ln .env env; rm .env")).step(done()));
+    let project = world.home.project();
+    project.write(".gitignore", "*.log\n.env\n");
+    commit(&world);
+    project.write(".env", "SECRET=1\n");
+    let mut chat = world.session("bypassPermissions");
+    turn(&mut chat);
+    assert_eq!(rewind(&mut chat, 1), (vec![], vec!["env".to_owned()]));
+    assert_eq!(file(&world, "env").as_deref(), Some("SECRET=1\n"));
+}
+
+#[test]
+fn a_folder_that_has_become_a_link_is_a_change_like_others() {
+    let world =
+        world(Script::new().step(shell("mv src lib; echo more >>lib/a.rs; ln -s lib src")).step(done()));
+    let mut chat = world.session("bypassPermissions");
+    turn(&mut chat);
+    assert!(chat.events("notice").is_empty(), "{:?}", chat.events("notice"));
+    let all = told(&changes(&mut chat, json!({})));
+    assert!(all.iter().any(|line| line.starts_with("added src ")), "{all:?}");
+    assert!(
+        all.iter().any(|line| line.starts_with("deleted src/b.rs") || line.contains("lib/b.rs")),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn what_a_bundle_says_of_files_takes_nothing_back() {
+    let world = world(Script::new().step(write("new.txt", "mine\n")).step(done()).step(Reply::text("Here.")));
+    let mut chat = world.session("bypassPermissions");
+    turn(&mut chat);
+    let bundle = world.home.path("a.agentd").display().to_string();
+    ask(&mut chat, "session/export", json!({"path": bundle, "copy": true}));
+    let elsewhere = world.home.path("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let taken = chat.line.call("session/import", json!({"path": bundle, "cwd": elsewhere}));
+    let mut copy = Chat::attach(&world.daemon, taken["sessionId"].as_str().unwrap(), "copy");
+    for (method, more) in [
+        ("session/revert", json!({})),
+        ("session/revert", json!({"paths": [world.home.project().at("new.txt")]})),
+        ("session/rewind", json!({"files": true})),
+    ] {
+        let result = ask(&mut copy, method, more);
+        let files = if method == "session/rewind" { &result["files"] } else { &result };
+        assert!(files["reverted"].as_array().is_none_or(Vec::is_empty), "{result}");
+        assert!(files["notes"].to_string().contains("out of a bundle"), "{result}");
+    }
+    assert_eq!(file(&world, "new.txt").as_deref(), Some("mine\n"));
+    // What it came from takes back its own.
+    assert_eq!(rewind(&mut chat, 1).0, ["new.txt"]);
 }
 
 #[test]

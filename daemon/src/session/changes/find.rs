@@ -43,6 +43,12 @@ impl View {
     pub(super) async fn find(&self, span: &Span) -> Result<Found, SessionError> {
         let range = resolve(&self.trees, span)?;
         let mut notes = Vec::new();
+        if self.trees.imported.is_some_and(|imported| range.after < imported) {
+            notes.push(
+                "What was changed before the session came out of a bundle is not told here, and stays."
+                    .into(),
+            );
+        }
         for gap in &range.gaps {
             if let Kept::Not { reason } = self.kept(gap).await?.kept {
                 notes.push(format!(
@@ -141,7 +147,8 @@ impl View {
         range: &Range,
         first: Option<crate::journal::RecordRef>,
     ) -> Result<Told, SessionError> {
-        tools::told(&self.reader, range.after, range.until, first)
+        let after = self.trees.imported.map_or(range.after, |imported| range.after.max(imported));
+        tools::told(&self.reader, after, range.until, first)
             .await
             .map_err(|error| storage(format!("{error:#}")))
     }

@@ -253,7 +253,14 @@ impl Cast {
             (mode_changed(Mode::Default, Mode::Plan), Some("modeChanged")),
             (TitleChanged { title: "T".into() }.into(), Some("titleChanged")),
             (
-                SessionForked { from: self.session, mode: Mode::Plan, by: by(), plan: None }.into(),
+                SessionForked {
+                    from: self.session,
+                    mode: Mode::Plan,
+                    by: by(),
+                    plan: None,
+                    from_bundle: false,
+                }
+                .into(),
                 Some("sessionForked"),
             ),
             (SessionArchived { archived: true, by: by() }.into(), Some("sessionArchived")),

@@ -1,6 +1,6 @@
 //! Taking a snapshot: which files differ from what the private index knows, their bytes into the objects, the tree.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -147,6 +147,7 @@ fn sort(root: &Path, listed: &[u8], limits: Limits) -> Result<Sorted, SnapshotEr
     let mut sorted = Sorted::default();
     let mut seen = HashSet::new();
     let mut total = 0_u64;
+    let mut links = Links { root, known: HashMap::new() };
     for name in pieces(listed) {
         // A nested repository ends with a slash and is left alone.
         if let Some(nested) = name.strip_suffix(b"/") {
@@ -159,6 +160,8 @@ fn sort(root: &Path, listed: &[u8], limits: Limits) -> Result<Sorted, SnapshotEr
         }
         let below = Path::new(OsStr::from_bytes(name));
         let fate = match fs::symlink_metadata(root.join(below)) {
+            // A link has taken the place of its folder: what is seen through it lies elsewhere.
+            _ if links.on_the_way_to(below) => Fate::Out(None),
             Ok(meta) if meta.is_file() => {
                 if meta.len() > limits.file {
                     Fate::Out(Some(Why::TooLarge))
@@ -194,6 +197,33 @@ fn sort(root: &Path, listed: &[u8], limits: Limits) -> Result<Sorted, SnapshotEr
         return Err(SnapshotError::TooMany { count: seen.len(), limit: limits.files });
     }
     Ok(sorted)
+}
+
+/// Which folders below the root are links, each looked at once.
+struct Links<'r> {
+    root: &'r Path,
+    known: HashMap<PathBuf, bool>,
+}
+
+impl Links<'_> {
+    fn on_the_way_to(&mut self, below: &Path) -> bool {
+        let folders = below.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+        for folder in folders {
+            let is_link = match self.known.get(folder) {
+                Some(known) => *known,
+                None => {
+                    let meta = fs::symlink_metadata(self.root.join(folder));
+                    let is_link = meta.is_ok_and(|meta| meta.is_symlink());
+                    self.known.insert(folder.to_owned(), is_link);
+                    is_link
+                }
+            };
+            if is_link {
+                return true;
+            }
+        }
+        false
+    }
 }
 
 /// A line for `--index-info` that removes an entry.
