@@ -126,7 +126,7 @@ fn until_known(line: &mut Line) -> anyhow::Result<()> {
     loop {
         let doctor = line.call("daemon/doctor", &json!({}))?;
         let mut checks = doctor["checks"].as_array().into_iter().flatten();
-        let knows = |check: &Value| check["detail"].as_str().is_some_and(|text| text.contains("knows every"));
+        let knows = |check: &Value| check["detail"].as_str().is_some_and(|text| text.starts_with("knows"));
         if checks.any(|check| check["name"] == "index" && knows(check)) {
             return Ok(());
         }
