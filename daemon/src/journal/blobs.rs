@@ -135,8 +135,8 @@ impl Shared {
 fn write(dir: &Path, content: &[u8], digest: Digest) -> Result<(), BlobError> {
     let failed = |action| move |source| BlobError::Io { action, digest, source };
     let path = dir.join(digest.hex());
-    let there = fs::symlink_metadata(&path).is_ok_and(|meta| meta.len() == content.len() as u64);
-    if !there {
+    // Read, not measured: what was damaged is written anew.
+    if !folder::holds(&path, content) {
         // One name for all attempts: what a crash leaves behind is overwritten by the next attempt. Puts never overlap,
         // since one thread does them all.
         let temporary = dir.join(format!(".{}.tmp", digest.hex()));

@@ -114,6 +114,12 @@ impl Registry {
                 Err(error) => return Err(error),
             };
             let state = self.same_as(id, digest).await?;
+            if let Some(handed) = state.handed_over.as_ref().filter(|_| taken == Taken::Before) {
+                return Err(SessionError::Conflict(format!(
+                    "this session was taken out of that bundle before, and has been handed over since, to {}; import that one",
+                    handed.bundle
+                )));
+            }
             if taken == Taken::New {
                 self.made(&state);
             }

@@ -8,7 +8,7 @@ use super::error::SessionError;
 use super::record::{Body, Json, Record};
 use super::state::{ContextItem, ContextKind};
 use crate::context;
-use crate::ids::{Digest, Seq};
+use crate::ids::{Digest, Seq, digest_of};
 use crate::model::message::{Block, Message, Request, Role, ToolSpec};
 
 /// Parsed messages of the context, so that a long session is not read anew for every request.
@@ -73,13 +73,28 @@ impl Session {
         if let Some(known) = self.messages.prefix.as_ref().filter(|known| known.blobs == blobs) {
             return Ok((Arc::clone(&known.system), Arc::clone(&known.tools)));
         }
-        let prompt: Arc<str> = self.blob_text(created.system_prompt).await?.into();
-        let specs: Vec<ToolSpec> = serde_json::from_str(&self.blob_text(created.tools).await?)
+        let ours = || context::SYSTEM_PROMPT.as_bytes().to_vec();
+        let prompt: Arc<str> = self.prefix_text(created.system_prompt, ours).await?.into();
+        let deps = Arc::clone(&self.deps);
+        let ours = move || serde_json::to_vec(&deps.tools.specs()).unwrap_or_default();
+        let specs: Vec<ToolSpec> = serde_json::from_str(&self.prefix_text(created.tools, ours).await?)
             .map_err(|error| super::commit::storage(format!("the tool list cannot be read: {error}")))?;
         let specs: Arc<[ToolSpec]> = specs.into();
         let prefix = Prefix { blobs, system: Arc::clone(&prompt), tools: Arc::clone(&specs) };
         self.messages.prefix = Some(prefix);
         Ok((prompt, specs))
+    }
+
+    /// What the session begins with. Sessions share these files, so damage to one stops many; but where this version begins
+    /// them the same way, it can write the file again.
+    async fn prefix_text(&self, blob: Digest, ours: impl Fn() -> Vec<u8>) -> Result<String, SessionError> {
+        let read = self.blob_text(blob).await;
+        if read.is_ok() || digest_of(&ours()) != blob {
+            return read;
+        }
+        tracing::warn!(session = %self.state.id(), %blob, "what the session begins with was damaged and is written anew");
+        self.put_blob(ours()).await?;
+        self.blob_text(blob).await
     }
 
     pub(super) async fn blob_text(&self, blob: Digest) -> Result<String, SessionError> {

@@ -178,6 +178,8 @@ fn agentctl_moves_a_session_to_another_daemon_and_back() {
     printed(&there, &["wait"], 0);
     printed(&there, &["export", "--format", "bundle", "-o", "b.agentd"], 0);
     let back = there.home.project().path.join("b.agentd");
+    let older = printed(&there, &["import", path, "--cwd", "."], 1);
+    assert!(older.contains("handed over since") && older.contains("b.agentd"), "{older}");
     let refused = printed(&here, &["import", path, "--cwd", "/nowhere"], 2);
     assert!(refused.contains("/nowhere"), "{refused}");
     let said = printed(&here, &["import", back.to_str().unwrap(), "--cwd", "."], 0);

@@ -300,10 +300,14 @@ async fn a_conversation_that_cannot_be_read_back_fails_the_turn_instead_of_hangi
     let id = home.session(Mode::Default).await;
     let blobs = home.paths.session_dir(id).join("blobs");
     std::fs::rename(&blobs, blobs.with_extension("away")).unwrap();
+    // Nor written again.
+    std::fs::write(&blobs, "in the way").unwrap();
     let turn = home.prompt(id, "hello").await.turn_id;
     let result = home.wait(id, turn).await;
     assert_eq!(result.outcome, Outcome::Failed);
-    assert!(result.error.unwrap().contains("cannot be read"));
+    let error = result.error.unwrap();
+    assert!(error.contains("cannot"), "{error}");
+    std::fs::remove_file(&blobs).unwrap();
     std::fs::rename(blobs.with_extension("away"), &blobs).unwrap();
     let turn = home.prompt(id, "again").await.turn_id;
     assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);
@@ -388,4 +392,24 @@ async fn a_first_commit_that_was_finished_and_then_damaged_is_not_taken_for_none
     let params = NewParams { session_id: Some(id), ..home.params(Mode::Default) };
     let error = home.registry.create(params, &person()).await.unwrap_err();
     assert!(matches!(error, SessionError::Storage { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn damage_to_what_sessions_begin_with_is_mended_in_each_of_them() {
+    let home = Home::start(says("Hello.")).await;
+    let (one, two) = (home.session(Mode::Default).await, home.session(Mode::Default).await);
+    let blobs = home.paths.session_dir(one).join("blobs");
+    for file in std::fs::read_dir(&blobs).unwrap() {
+        // In place, so the file of the other session is the same.
+        let path = file.unwrap().path();
+        let length = path.metadata().unwrap().len();
+        std::fs::write(&path, "x".repeat(usize::try_from(length).unwrap())).unwrap();
+    }
+    let home = home.restart().await;
+    for id in [one, two] {
+        let turn = home.prompt(id, "hello").await.turn_id;
+        assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);
+    }
+    let request = home.requests().await.pop().unwrap();
+    assert!(!request.to_string().contains("xxxx"), "{request}");
 }
