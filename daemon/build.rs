@@ -1,8 +1,6 @@
 //! Where the C library of this machine can load them (glibc 2.36), addresses that the loader fills in are packed: the program
 //! is a twentieth smaller, on the disk and in memory. Elsewhere it is linked as usual.
 
-#![expect(clippy::print_stdout, reason = "the way to speak to cargo")]
-
 use std::process::Command;
 
 fn main() {
