@@ -22,13 +22,7 @@ const VERY_MANY: usize = 10_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 pub(crate) fn many(binaries: &Binaries, runs: usize) -> anyhow::Result<Vec<Figure>> {
-    let home = Home::new()?;
-    let script = home.path("instant.json");
-    fs::write(&script, include_str!("instant.json")).context("writing the script")?;
-    let playback = Playback::start(binaries, &home, &script)?;
-    home.use_model(&playback.base_url)?;
-    let model = one_session(binaries, &home)?;
-    copy(&home.path("state/agentd/sessions"), &model, SESSIONS)?;
+    let (home, _playback) = filled(binaries, SESSIONS)?;
 
     let begun = Instant::now();
     let (daemon, mut line, _) = Daemon::start(binaries, &home)?;
@@ -66,13 +60,7 @@ pub(crate) fn many(binaries: &Binaries, runs: usize) -> anyhow::Result<Vec<Figur
 }
 
 pub(crate) fn very_many(binaries: &Binaries, runs: usize) -> anyhow::Result<Vec<Figure>> {
-    let home = Home::new()?;
-    let script = home.path("instant.json");
-    fs::write(&script, include_str!("instant.json")).context("writing the script")?;
-    let playback = Playback::start(binaries, &home, &script)?;
-    home.use_model(&playback.base_url)?;
-    let model = one_session(binaries, &home)?;
-    copy(&home.path("state/agentd/sessions"), &model, VERY_MANY)?;
+    let (home, _playback) = filled(binaries, VERY_MANY)?;
     let (mut times, mut resident) = (Vec::new(), Vec::new());
     for _ in 0..runs {
         let (daemon, line, time) = Daemon::start(binaries, &home)?;
@@ -95,6 +83,18 @@ pub(crate) fn very_many(binaries: &Binaries, runs: usize) -> anyhow::Result<Vec<
             samples: Samples::new(resident),
         },
     ])
+}
+
+/// A home with so many sessions, and the model server that they speak to.
+fn filled(binaries: &Binaries, count: usize) -> anyhow::Result<(Home, Playback)> {
+    let home = Home::new()?;
+    let script = home.path("instant.json");
+    fs::write(&script, include_str!("instant.json")).context("writing the script")?;
+    let playback = Playback::start(binaries, &home, &script)?;
+    home.use_model(&playback.base_url)?;
+    let model = one_session(binaries, &home)?;
+    copy(&home.path("state/agentd/sessions"), &model, count)?;
+    Ok((home, playback))
 }
 
 /// A session with one turn, to be copied: so the copies are what a daemon writes. Its id.
