@@ -73,8 +73,7 @@ impl Session {
                 events.push(event);
             }
         }
-        let status = state_changed(&self.state);
-        self.feed.publish(appended.last, events, text_done, Some(&status));
+        // Lists and counts first: who hears of a turn's end and then asks for them must not be told that it still runs.
         for fact in facts {
             self.watcher.told(fact);
         }
@@ -86,6 +85,8 @@ impl Session {
             to: Reach { bytes: place.offset + u64::from(place.len), next: Seq(appended.last.0 + 1) },
             texts,
         });
+        let status = state_changed(&self.state);
+        self.feed.publish(appended.last, events, text_done, Some(&status));
         Ok(())
     }
 
@@ -151,6 +152,7 @@ impl Session {
         self.not_saved();
         if changed == Changed::Unknown || self.journal.read_only().is_some() {
             self.state.read_only = Some(message.clone());
+            self.row_changed();
             let status = state_changed(&self.state);
             self.feed.publish(self.state.head, Vec::new(), true, Some(&status));
         }
@@ -161,9 +163,9 @@ impl Session {
     pub(super) fn not_saved(&mut self) {
         if !self.state.unsaved {
             self.state.unsaved = true;
+            self.row_changed();
             let status = state_changed(&self.state);
             self.feed.publish(self.state.head, Vec::new(), false, Some(&status));
-            self.row_changed();
         }
     }
 

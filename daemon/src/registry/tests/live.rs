@@ -46,6 +46,28 @@ async fn an_idle_session_leaves_memory_and_the_next_message_loads_it() {
     assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_hears_of_a_turns_end_counts_it_no_more() {
+    let home = Home::start(says("Hello.")).await;
+    let id = home.session(Mode::Default).await;
+    for _ in 0..40 {
+        let Listener { feed, mut position, .. } = home.listen(id).await;
+        let registry = Arc::clone(&home.registry);
+        // On a thread of its own, and always looking: nothing may lie between an event and what lists say.
+        let running = tokio::task::spawn_blocking(move || {
+            loop {
+                let events = feed.news(&mut position).events.expect("a turn fits the ring");
+                if events.iter().any(|event| event.kind == "turnFinished") {
+                    return registry.gauges().running;
+                }
+                std::hint::spin_loop();
+            }
+        });
+        home.prompt(id, "hello").await;
+        assert_eq!(running.await.unwrap(), 0);
+    }
+}
+
 #[tokio::test]
 async fn a_listener_stays_where_it_is_while_the_session_is_unloaded() {
     let home = Home::start(says("Hello.")).await;
