@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::shell::Line;
 
 /// One thing that a call would do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,9 +18,24 @@ pub enum Effect {
     LeavePlan,
 }
 
+/// How a call comes to touch a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Via {
+    /// A tool opens it.
+    #[default]
+    Tool,
+    /// A command that is proven to only read is given it.
+    Operand,
+    /// The shell opens it for a command.
+    Redirect,
+    /// A command that nothing is proven about is given it. It may be no path at all: only rules that close count.
+    Mention,
+}
+
 /// A path, as typed and as the kernel resolved it when the call was prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathTarget {
+    pub via: Via,
     /// As the model wrote it.
     pub typed: String,
     /// The absolute real path: its folder's true name, and the last component. Links in the folder are resolved; the
@@ -32,6 +50,10 @@ pub struct CommandTarget {
     pub command: String,
     /// Where it would run.
     pub cwd: PathBuf,
+    /// The text taken apart.
+    pub line: Arc<Line>,
+    /// Every command of it is proven to only read, and its program lies where nothing that agents write does.
+    pub proven: bool,
 }
 
 impl Effect {

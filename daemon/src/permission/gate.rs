@@ -50,10 +50,32 @@ pub enum Answer {
     No,
 }
 
+/// What becomes of a call, from open to closed. The stricter of two is the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ruling {
+    Allow,
+    /// Mode `auto`: its classifier decides, and a person where it does not.
+    Classify,
+    Ask,
+    Deny,
+}
+
+impl Ruling {
+    /// As clients and journals see it. What the classifier is asked about is a question until it has answered.
+    #[must_use]
+    pub fn decision(self) -> Decision {
+        match self {
+            Ruling::Allow => Decision::Allow,
+            Ruling::Classify | Ruling::Ask => Decision::Ask,
+            Ruling::Deny => Decision::Deny,
+        }
+    }
+}
+
 /// The gate's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    pub decision: Decision,
+    pub ruling: Ruling,
     pub reason: Reason,
     /// The rule that matched, as the user wrote it.
     pub rule: Option<String>,
@@ -62,8 +84,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    fn new(decision: Decision, reason: Reason) -> Self {
-        Self { decision, reason, rule: None, confinement: None }
+    fn new(ruling: Ruling, reason: Reason) -> Self {
+        Self { ruling, reason, rule: None, confinement: None }
     }
 
     fn with_rule(self, rule: &str) -> Self {
@@ -76,8 +98,8 @@ impl Verdict {
             (Some(one), Some(two)) => Some(tighter(one, two)),
             (one, two) => one.or(two),
         };
-        let stricter = if other.decision > self.decision { other } else { self };
-        let confinement = if stricter.decision == Decision::Deny { None } else { confinement };
+        let stricter = if other.ruling > self.ruling { other } else { self };
+        let confinement = if stricter.ruling == Ruling::Deny { None } else { confinement };
         Self { confinement, ..stricter }
     }
 }
@@ -98,16 +120,18 @@ pub fn judge(query: &Query<'_>) -> Verdict {
 }
 
 /// May this call run now that a person has answered? The gate is asked once more, with what holds at this moment: a deny
-/// rule, plan mode and agentd's own folders win over a yes. Never [`Decision::Ask`].
+/// rule, plan mode and agentd's own folders win over a yes. Never [`Ruling::Ask`].
 #[must_use]
 pub fn judge_again_after_answer(query: &Query<'_>, answer: Answer) -> Verdict {
     let now = judge(query);
-    match (now.decision, answer) {
-        (Decision::Deny, _) => now,
-        (Decision::Allow | Decision::Ask, Answer::No) => Verdict::new(Decision::Deny, Reason::PersonDenied),
-        (Decision::Allow, Answer::Yes) => now,
-        (Decision::Ask, Answer::Yes) => {
-            Verdict { decision: Decision::Allow, reason: Reason::PersonAllowed, ..now }
+    match (now.ruling, answer) {
+        (Ruling::Deny, _) => now,
+        (Ruling::Allow | Ruling::Classify | Ruling::Ask, Answer::No) => {
+            Verdict::new(Ruling::Deny, Reason::PersonDenied)
+        }
+        (Ruling::Allow, Answer::Yes) => now,
+        (Ruling::Classify | Ruling::Ask, Answer::Yes) => {
+            Verdict { ruling: Ruling::Allow, reason: Reason::PersonAllowed, ..now }
         }
     }
 }
@@ -140,8 +164,10 @@ impl Stages<'_> {
             .or_else(|| self.ask_rule().filter(|_| *effect != Effect::LeavePlan))
             .or_else(|| self.allow_rule(effect))
             .unwrap_or_else(|| self.table(effect));
-        let confinement = match (verdict.decision, effect) {
-            (Decision::Allow | Decision::Ask, Effect::RunCommand(_)) => Some(self.confinement()),
+        let confinement = match (verdict.ruling, effect) {
+            (Ruling::Allow | Ruling::Classify | Ruling::Ask, Effect::RunCommand(_)) => {
+                Some(self.confinement())
+            }
             _ => None,
         };
         Verdict { confinement, ..verdict }
@@ -150,9 +176,9 @@ impl Stages<'_> {
     /// A call without effects runs, unless a rule says otherwise.
     fn no_effect(&self) -> Verdict {
         match self.matched {
-            Matched::Deny(rule) => Verdict::new(Decision::Deny, Reason::RuleDeny).with_rule(rule),
+            Matched::Deny(rule) => Verdict::new(Ruling::Deny, Reason::RuleDeny).with_rule(rule),
             Matched::Ask(_) | Matched::Allow(_) | Matched::None | Matched::Unreadable => {
-                self.ask_rule().unwrap_or(Verdict::new(Decision::Allow, Reason::NoEffect))
+                self.ask_rule().unwrap_or(Verdict::new(Ruling::Allow, Reason::NoEffect))
             }
         }
     }
@@ -160,14 +186,14 @@ impl Stages<'_> {
     /// Stage 1: deny rules hold in every mode. Where the rules cannot be read any of them may be a deny rule.
     fn deny_rule(&self, effect: &Effect) -> Option<Verdict> {
         match self.matched {
-            Matched::Deny(rule) => Some(Verdict::new(Decision::Deny, Reason::RuleDeny).with_rule(rule)),
+            Matched::Deny(rule) => Some(Verdict::new(Ruling::Deny, Reason::RuleDeny).with_rule(rule)),
             Matched::Unreadable => {
                 let harmless = match effect {
                     Effect::AskPerson | Effect::LeavePlan => true,
                     Effect::ReadPath(path) | Effect::WritePath(path) => self.place(path) == Place::OwnPlan,
                     Effect::RunCommand(_) | Effect::EnterPlan => false,
                 };
-                (!harmless).then(|| Verdict::new(Decision::Deny, Reason::RuleUnreadable))
+                (!harmless).then(|| Verdict::new(Ruling::Deny, Reason::RuleUnreadable))
             }
             Matched::Ask(_) | Matched::Allow(_) | Matched::None => None,
         }
@@ -182,12 +208,12 @@ impl Stages<'_> {
             Effect::RunCommand(_) | Effect::AskPerson | Effect::EnterPlan | Effect::LeavePlan => return None,
         };
         match (place, writes) {
-            (Place::Unresolved, _) => Some(Verdict::new(Decision::Deny, Reason::PathUnresolved)),
+            (Place::Unresolved, _) => Some(Verdict::new(Ruling::Deny, Reason::PathUnresolved)),
             (Place::Own, _) | (Place::OwnReadable, true) => {
-                Some(Verdict::new(Decision::Deny, Reason::OwnFolder))
+                Some(Verdict::new(Ruling::Deny, Reason::OwnFolder))
             }
-            (Place::AroundOwn, _) => Some(Verdict::new(Decision::Deny, Reason::OwnAround)),
-            (Place::OwnReadable, false) => Some(Verdict::new(Decision::Allow, Reason::OwnRead)),
+            (Place::AroundOwn, _) => Some(Verdict::new(Ruling::Deny, Reason::OwnAround)),
+            (Place::OwnReadable, false) => Some(Verdict::new(Ruling::Allow, Reason::OwnRead)),
             (Place::OwnPlan | Place::Workspace | Place::Elsewhere, _) => None,
         }
     }
@@ -196,7 +222,7 @@ impl Stages<'_> {
     fn own_plan(&self, effect: &Effect) -> Option<Verdict> {
         match effect {
             Effect::ReadPath(path) | Effect::WritePath(path) if self.place(path) == Place::OwnPlan => {
-                Some(Verdict::new(Decision::Allow, Reason::PlanOwnFile))
+                Some(Verdict::new(Ruling::Allow, Reason::PlanOwnFile))
             }
             _ => None,
         }
@@ -216,7 +242,7 @@ impl Stages<'_> {
             },
             Effect::ReadPath(_) | Effect::AskPerson | Effect::EnterPlan | Effect::LeavePlan => return None,
         };
-        Some(Verdict::new(Decision::Deny, reason))
+        Some(Verdict::new(Ruling::Deny, reason))
     }
 
     /// Stage 5: protected paths and critical commands. No rule settles them; only plan mode and `dontAsk` are stricter.
@@ -228,9 +254,9 @@ impl Stages<'_> {
         };
         Some(match self.mode {
             Mode::Default | Mode::AcceptEdits | Mode::Auto | Mode::BypassPermissions => {
-                Verdict::new(Decision::Ask, reason)
+                Verdict::new(Ruling::Ask, reason)
             }
-            Mode::Plan | Mode::DontAsk => Verdict::new(Decision::Deny, reason),
+            Mode::Plan | Mode::DontAsk => Verdict::new(Ruling::Deny, reason),
         })
     }
 
@@ -252,7 +278,7 @@ impl Stages<'_> {
                 self.ask(Reason::CommandUnconfined, Reason::CommandUnconfined)
             }
             Effect::RunCommand(_) | Effect::ReadPath(_) | Effect::WritePath(_) | Effect::EnterPlan => {
-                Verdict::new(Decision::Allow, Reason::RuleAllow)
+                Verdict::new(Ruling::Allow, Reason::RuleAllow)
             }
         };
         Some(verdict.with_rule(rule))
@@ -263,14 +289,14 @@ impl Stages<'_> {
         match effect {
             Effect::ReadPath(path) => match self.place(path) {
                 Place::OwnPlan | Place::OwnReadable | Place::Workspace => {
-                    Verdict::new(Decision::Allow, Reason::ReadWorkspace)
+                    Verdict::new(Ruling::Allow, Reason::ReadWorkspace)
                 }
                 // The first three never come this far; closed is the safe reading.
                 Place::Unresolved | Place::Own | Place::AroundOwn | Place::Elsewhere => match self.mode {
                     Mode::Default | Mode::AcceptEdits | Mode::Plan | Mode::Auto | Mode::DontAsk => {
                         self.ask(Reason::ReadElsewhere, Reason::ModeDontAsk)
                     }
-                    Mode::BypassPermissions => Verdict::new(Decision::Allow, Reason::ModeBypass),
+                    Mode::BypassPermissions => Verdict::new(Ruling::Allow, Reason::ModeBypass),
                 },
             },
             Effect::WritePath(path) => match self.place(path) {
@@ -278,9 +304,9 @@ impl Stages<'_> {
                     Mode::Default | Mode::Auto | Mode::DontAsk => {
                         self.ask(Reason::WriteWorkspace, Reason::ModeDontAsk)
                     }
-                    Mode::AcceptEdits => Verdict::new(Decision::Allow, Reason::WriteWorkspace),
-                    Mode::Plan => Verdict::new(Decision::Deny, Reason::PlanWrite),
-                    Mode::BypassPermissions => Verdict::new(Decision::Allow, Reason::ModeBypass),
+                    Mode::AcceptEdits => Verdict::new(Ruling::Allow, Reason::WriteWorkspace),
+                    Mode::Plan => Verdict::new(Ruling::Deny, Reason::PlanWrite),
+                    Mode::BypassPermissions => Verdict::new(Ruling::Allow, Reason::ModeBypass),
                 },
                 Place::Unresolved
                 | Place::OwnPlan
@@ -291,26 +317,26 @@ impl Stages<'_> {
                     Mode::Default | Mode::AcceptEdits | Mode::Auto | Mode::DontAsk => {
                         self.ask(Reason::WriteElsewhere, Reason::ModeDontAsk)
                     }
-                    Mode::Plan => Verdict::new(Decision::Deny, Reason::PlanWrite),
-                    Mode::BypassPermissions => Verdict::new(Decision::Allow, Reason::ModeBypass),
+                    Mode::Plan => Verdict::new(Ruling::Deny, Reason::PlanWrite),
+                    Mode::BypassPermissions => Verdict::new(Ruling::Allow, Reason::ModeBypass),
                 },
             },
             Effect::RunCommand(_) => self.table_command(),
             Effect::AskPerson => self.ask(Reason::PersonQuestion, Reason::ModeDontAsk),
             // The one question that `dontAsk` does not refuse: a plan would otherwise have no way out.
-            Effect::LeavePlan => Verdict::new(Decision::Ask, Reason::PlanLeave),
-            Effect::EnterPlan => Verdict::new(Decision::Allow, Reason::PlanEnter),
+            Effect::LeavePlan => Verdict::new(Ruling::Ask, Reason::PlanLeave),
+            Effect::EnterPlan => Verdict::new(Ruling::Allow, Reason::PlanEnter),
         }
     }
 
     /// The rows of commands. That a command only reads is not proven by anything yet, so none is treated so.
     fn table_command(&self) -> Verdict {
         match (self.mode, self.query.sandbox) {
-            (Mode::BypassPermissions, _) => Verdict::new(Decision::Allow, Reason::ModeBypass),
+            (Mode::BypassPermissions, _) => Verdict::new(Ruling::Allow, Reason::ModeBypass),
             (Mode::Plan | Mode::AcceptEdits, Sandbox::Full) => {
-                Verdict::new(Decision::Allow, Reason::CommandConfined)
+                Verdict::new(Ruling::Allow, Reason::CommandConfined)
             }
-            (Mode::Plan, Sandbox::None) => Verdict::new(Decision::Deny, Reason::PlanCommand),
+            (Mode::Plan, Sandbox::None) => Verdict::new(Ruling::Deny, Reason::PlanCommand),
             (Mode::Default | Mode::Auto | Mode::DontAsk, Sandbox::Full) => {
                 self.ask(Reason::CommandConfined, Reason::ModeDontAsk)
             }
@@ -323,9 +349,9 @@ impl Stages<'_> {
     /// Ask for one reason; in `dontAsk` deny, for the other.
     fn ask(&self, reason: Reason, refused: Reason) -> Verdict {
         match self.mode {
-            Mode::DontAsk => Verdict::new(Decision::Deny, refused),
+            Mode::DontAsk => Verdict::new(Ruling::Deny, refused),
             Mode::Default | Mode::AcceptEdits | Mode::Plan | Mode::Auto | Mode::BypassPermissions => {
-                Verdict::new(Decision::Ask, reason)
+                Verdict::new(Ruling::Ask, reason)
             }
         }
     }

@@ -11,12 +11,13 @@ mod places;
 mod protected;
 mod reason;
 pub mod rules;
+pub mod shell;
 mod shell_text;
 
 #[cfg(test)]
 mod table;
 
-pub use gate::{Answer, PlanShell, Query, Sandbox, Verdict, judge, judge_again_after_answer};
+pub use gate::{Answer, PlanShell, Query, Ruling, Sandbox, Verdict, judge, judge_again_after_answer};
 pub use places::Places;
 pub use reason::Reason;
 pub use rules::Rules;

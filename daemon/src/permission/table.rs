@@ -1,15 +1,19 @@
 //! The gate's specification as data: what README.md says under "Modes", case by case, and the order of the stages.
 
+use std::sync::Arc;
+
 use agentd_protocol::mode::Mode;
-use agentd_protocol::permission::{Confinement, Decision};
+use agentd_protocol::permission::Confinement;
 use agentd_protocol::session::Origin;
 
-use super::effect::{CommandTarget, Effect, PathTarget};
-use super::{Answer, Places, PlanShell, Query, Reason, Rules, Sandbox, judge, judge_again_after_answer};
+use super::effect::{CommandTarget, Effect, PathTarget, Via};
+use super::{
+    Answer, Places, PlanShell, Query, Reason, Rules, Ruling, Sandbox, judge, judge_again_after_answer,
+};
 
 mod properties;
 
-use Decision::{Allow, Ask, Deny};
+use super::Ruling::{Allow, Ask, Deny};
 
 const PLAN: &str = "/home/u/.local/state/agentd/plans/api-paging.md";
 const CWD: &str = "/home/u/api";
@@ -29,15 +33,20 @@ fn places() -> Places {
 }
 
 fn read(path: &str) -> Effect {
-    Effect::ReadPath(PathTarget { typed: path.into(), real: path.into() })
+    Effect::ReadPath(PathTarget { via: Via::Tool, typed: path.into(), real: path.into() })
 }
 
 fn write(path: &str) -> Effect {
-    Effect::WritePath(PathTarget { typed: path.into(), real: path.into() })
+    Effect::WritePath(PathTarget { via: Via::Tool, typed: path.into(), real: path.into() })
 }
 
 fn run(command: &str) -> Effect {
-    Effect::RunCommand(CommandTarget { command: command.into(), cwd: CWD.into() })
+    Effect::RunCommand(CommandTarget {
+        command: command.into(),
+        cwd: CWD.into(),
+        line: Arc::default(),
+        proven: false,
+    })
 }
 
 /// A query in which a test changes what it is about.
@@ -117,21 +126,21 @@ impl Case {
         })
     }
 
-    fn judged(&self) -> (Decision, Reason) {
+    fn judged(&self) -> (Ruling, Reason) {
         let verdict = self.asked(judge);
-        (verdict.decision, verdict.reason)
+        (verdict.ruling, verdict.reason)
     }
 
-    fn answered(&self, answer: Answer) -> (Decision, Reason, Option<Confinement>) {
+    fn answered(&self, answer: Answer) -> (Ruling, Reason, Option<Confinement>) {
         let verdict = self.asked(|query| judge_again_after_answer(query, answer));
-        (verdict.decision, verdict.reason, verdict.confinement)
+        (verdict.ruling, verdict.reason, verdict.confinement)
     }
 }
 
 /// default, acceptEdits, plan, auto (its breaker open), dontAsk, bypassPermissions.
-type Row = [(Decision, Reason); 6];
+type Row = [(Ruling, Reason); 6];
 
-fn all(decision: Decision, reason: Reason) -> Row {
+fn all(decision: Ruling, reason: Reason) -> Row {
     [(decision, reason); 6]
 }
 
@@ -329,7 +338,7 @@ fn the_rule_is_named_as_the_user_wrote_it() {
     let mut case = Case::new(run("ls"), Mode::Default);
     case.rules = Rules::parse(&["Bash(rm *)".into()], &[], &[]).0;
     let verdict = case.asked(judge);
-    assert_eq!((verdict.decision, verdict.rule.as_deref()), (Deny, Some("Bash(rm *)")));
+    assert_eq!((verdict.ruling, verdict.rule.as_deref()), (Deny, Some("Bash(rm *)")));
     assert_eq!(verdict.confinement, None);
 }
 
@@ -349,7 +358,7 @@ fn an_allow_rule_never_makes_a_command_unconfined() {
     }
     let confined = Case::new(run("ls"), Mode::Default).allow().with(Sandbox::Full, PlanShell::Deny);
     let verdict = confined.asked(judge);
-    assert_eq!((verdict.decision, verdict.confinement), (Allow, Some(Confinement::Workspace)));
+    assert_eq!((verdict.ruling, verdict.confinement), (Allow, Some(Confinement::Workspace)));
 }
 
 #[test]
@@ -502,7 +511,7 @@ fn a_turn_without_a_person_is_no_wider_than_accept_edits() {
         .by(Origin::Schedule)
         .with(Sandbox::Full, PlanShell::Confined)
         .asked(judge);
-    assert_eq!((confined.decision, confined.confinement), (Allow, Some(Confinement::Workspace)));
+    assert_eq!((confined.ruling, confined.confinement), (Allow, Some(Confinement::Workspace)));
 }
 
 /// F25: a yes does not outlive its circumstances.

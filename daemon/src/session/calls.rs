@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agentd_protocol::CallId;
 use agentd_protocol::approval::{Approval, PlanSubject, Subject, ToolSubject};
 use agentd_protocol::event::{ToolKind, ToolStatus};
-use agentd_protocol::permission::{Confinement, Decision};
+use agentd_protocol::permission::Confinement;
 use agentd_protocol::session::Origin;
 use futures_util::FutureExt as _;
 use futures_util::stream::FuturesOrdered;
@@ -21,7 +21,7 @@ use super::record::{
 use super::state::{Call, CallState};
 use crate::context;
 use crate::permission::effect::Effect;
-use crate::permission::{self, Answer, Places, Query, Verdict};
+use crate::permission::{self, Answer, Places, Query, Ruling, Verdict};
 use crate::tool::{Output, Prepared, Request, RunContext, Scene, ToolError, Work};
 use crate::workspace::is_still_there;
 
@@ -130,10 +130,10 @@ impl Session {
             None => permission::judge(&query),
             Some(answer) => permission::judge_again_after_answer(&query, answer),
         };
-        match verdict.decision {
-            Decision::Allow => Judged::Allowed(verdict),
-            Decision::Ask => Judged::Ask(verdict),
-            Decision::Deny => Judged::Denied(verdict),
+        match verdict.ruling {
+            Ruling::Allow => Judged::Allowed(verdict),
+            Ruling::Classify | Ruling::Ask => Judged::Ask(verdict),
+            Ruling::Deny => Judged::Denied(verdict),
         }
     }
 
@@ -181,7 +181,7 @@ impl Session {
     fn judged(&self, id: &CallId, verdict: &Verdict) -> Record {
         CallJudged {
             call_id: id.clone(),
-            decision: verdict.decision,
+            decision: verdict.ruling.decision(),
             reason: verdict.reason.code().into(),
             rule: verdict.rule.clone(),
             confinement: verdict.confinement,

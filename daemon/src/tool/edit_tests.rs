@@ -11,7 +11,7 @@ use super::test_scene::TestScene;
 use super::write_file::WriteFile;
 use super::{Output, PlanEdit, Request, Tool, Work};
 use crate::ids::digest_of;
-use crate::permission::effect::{Effect, PathTarget};
+use crate::permission::effect::{Effect, PathTarget, Via};
 
 fn read(test: &TestScene, path: &str) -> Output {
     let output = test.call(&ReadFile, json!({"file_path": path}));
@@ -42,7 +42,7 @@ fn a_new_file_is_made_and_known() {
     let prepared =
         test.prepare(&WriteFile, json!({"file_path": "a/b.txt", "content": "one\ntwo\n"})).unwrap();
     assert_eq!(prepared.title, "write a/b.txt");
-    let target = PathTarget { typed: "a/b.txt".into(), real: test.path("a/b.txt") };
+    let target = PathTarget { via: Via::Tool, typed: "a/b.txt".into(), real: test.path("a/b.txt") };
     assert_eq!(prepared.effects, [Effect::WritePath(target)]);
     assert!(prepared.diff.as_ref().unwrap().contains("--- /dev/null\n+++ b/a/b.txt"));
     assert!(!test.path("a").exists(), "preparing changes nothing");
@@ -339,7 +339,7 @@ fn pm_23_only_the_exact_plan_file_is_the_plan() {
         prepared.effects
     };
     let writes = |typed: &str, real: std::path::PathBuf| {
-        [Effect::WritePath(PathTarget { typed: typed.to_owned(), real })]
+        [Effect::WritePath(PathTarget { via: Via::Tool, typed: typed.to_owned(), real })]
     };
     // Equal contents, so that no reading is needed: what counts is the path that the gate gets.
     for (typed, real, content) in [

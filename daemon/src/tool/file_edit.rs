@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::text::{self, BOM};
 use super::{Contents, FileChange, Output, PlanEdit, Prepared, Request, Scene, ToolError, Work};
 use crate::ids::digest_of;
-use crate::permission::effect::{Effect, PathTarget};
+use crate::permission::effect::{Effect, PathTarget, Via};
 use crate::workspace::{self, Base, DiffLimit, Expected, FileContent, Kind, Located, MAX_FILE, PathError};
 
 /// Bytes of a file that are kept when it is changed.
@@ -47,7 +47,7 @@ pub(super) fn shown<'a>(scene: &Scene, real: &'a Path) -> std::borrow::Cow<'a, s
 }
 
 pub(super) fn target(located: &Located) -> PathTarget {
-    PathTarget { typed: located.typed.clone(), real: located.real.clone() }
+    PathTarget { via: Via::Tool, typed: located.typed.clone(), real: located.real.clone() }
 }
 
 /// Whether this is the session's own plan file. A link put in its place is not: what it leads to is judged as what it is.

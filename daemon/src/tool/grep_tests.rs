@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::grep_search::GrepSearch;
 use super::test_scene::TestScene;
-use crate::permission::effect::{Effect, PathTarget};
+use crate::permission::effect::{Effect, PathTarget, Via};
 
 fn found(test: &TestScene, arguments: Value) -> String {
     let output = test.call(&GrepSearch, arguments);
@@ -34,7 +34,7 @@ fn matches_are_shown_sorted_by_path() {
     assert_eq!(found(&test, json!({"pattern": "(?i)LET", "path": "a"})), "a/c.rs:1: let x = 1;\n");
     assert_eq!(found(&test, json!({"pattern": "nowhere"})), "No matches in . (3 files searched).\n");
     let prepared = test.prepare(&GrepSearch, json!({"pattern": "x", "path": "./a/../b.rs"})).unwrap();
-    let target = PathTarget { typed: "./a/../b.rs".into(), real: test.path("b.rs") };
+    let target = PathTarget { via: Via::Tool, typed: "./a/../b.rs".into(), real: test.path("b.rs") };
     assert_eq!(prepared.effects, [Effect::ReadPath(target)]);
 }
 
@@ -219,6 +219,7 @@ fn the_outside_private_folders_and_devices_are_not_searched() {
     assert!(prepare("/proc/self/environ").unwrap_err().0.contains("refused"));
     // A link named by the call is followed, and judged by where it leads.
     let effects = prepare("file-link").unwrap().effects;
-    let target = PathTarget { typed: "file-link".into(), real: test.root.join("home/secret") };
+    let target =
+        PathTarget { via: Via::Tool, typed: "file-link".into(), real: test.root.join("home/secret") };
     assert_eq!(effects, [Effect::ReadPath(target)]);
 }

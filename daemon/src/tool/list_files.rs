@@ -176,7 +176,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::permission::effect::PathTarget;
+    use crate::permission::effect::{PathTarget, Via};
     use crate::tool::test_scene::TestScene;
 
     fn listed(test: &TestScene, arguments: Value) -> String {
@@ -197,7 +197,8 @@ mod tests {
         test.put(".github/ci.yml", "");
         symlink("a", test.path("link")).unwrap();
         let prepared = test.prepare(&ListFiles, json!({})).unwrap();
-        let target = PathTarget { typed: ".".into(), real: test.path("").components().collect() };
+        let target =
+            PathTarget { via: Via::Tool, typed: ".".into(), real: test.path("").components().collect() };
         assert_eq!(prepared.effects, [Effect::ReadPath(target)]);
         assert_eq!(prepared.title, "list .");
         assert_eq!(test.run(prepared).content, ".github/\na/\nb.rs\nlink -> a\n");

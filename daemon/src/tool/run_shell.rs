@@ -124,7 +124,12 @@ impl Tool for RunShell {
         // is gone the command is told so when it starts.
         let base = Base { cwd: &scene.cwd, home: None };
         let cwd = workspace::locate(base, ".").map_or_else(|_| scene.cwd.clone(), |folder| folder.real);
-        let effect = Effect::RunCommand(CommandTarget { command: command.clone(), cwd: cwd.clone() });
+        let effect = Effect::RunCommand(CommandTarget {
+            command: command.clone(),
+            cwd: cwd.clone(),
+            line: Arc::default(),
+            proven: false,
+        });
         let title = title(&command);
         let spec = spec(command, cwd, Duration::from_millis(timeout_ms), scene);
         let spawner = Arc::clone(&self.spawner);
@@ -324,7 +329,12 @@ mod tests {
     fn the_gate_sees_the_whole_command_and_where_it_would_run() {
         let prepared = prepare(json!({"command": "cd sub\nmake", "description": "builds"})).unwrap();
         assert_eq!(prepared.title, "run cd sub \u{2026}");
-        let target = CommandTarget { command: "cd sub\nmake".into(), cwd: "/w".into() };
+        let target = CommandTarget {
+            command: "cd sub\nmake".into(),
+            cwd: "/w".into(),
+            line: Arc::default(),
+            proven: false,
+        };
         assert_eq!(prepared.effects, [Effect::RunCommand(target)]);
     }
 

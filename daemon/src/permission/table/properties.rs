@@ -4,7 +4,7 @@ use std::path::Path;
 
 use agentd_protocol::mode::Mode;
 use agentd_protocol::permission::Confinement;
-use agentd_protocol::permission::Decision::{Allow, Ask, Deny};
+use super::super::Ruling::{Allow, Ask, Deny};
 use agentd_protocol::session::Origin;
 use proptest::prelude::*;
 
@@ -112,8 +112,8 @@ proptest! {
             let verdict = case.asked(judge);
             let answered = case.asked(|query| judge_again_after_answer(query, answer));
             if writes_elsewhere(&case) || (unheld && runs(&case)) {
-                prop_assert_eq!(verdict.decision, Deny);
-                prop_assert_eq!(answered.decision, Deny);
+                prop_assert_eq!(verdict.ruling, Deny);
+                prop_assert_eq!(answered.ruling, Deny);
             }
             if runs(&case) {
                 prop_assert!(matches!(verdict.confinement, None | Some(Confinement::Plan)));
@@ -126,21 +126,21 @@ proptest! {
     #[test]
     fn unconfined_means_a_person_said_so(case in any_case(Mode::ALL.to_vec(), vec![PlanShell::Deny, PlanShell::Confined])) {
         let verdict = case.asked(judge);
-        if verdict.decision == Allow && verdict.confinement == Some(Confinement::Off) {
+        if verdict.ruling == Allow && verdict.confinement == Some(Confinement::Off) {
             prop_assert_eq!(case.mode, Mode::BypassPermissions);
             prop_assert_eq!(case.origin, Origin::Client);
         }
-        prop_assert_eq!(runs(&case) && verdict.decision != Deny, verdict.confinement.is_some());
+        prop_assert_eq!(runs(&case) && verdict.ruling != Deny, verdict.confinement.is_some());
         let answered = case.asked(|query| judge_again_after_answer(query, Answer::Yes));
-        prop_assert_ne!(answered.decision, Ask);
-        prop_assert!(verdict.decision != Deny || answered.decision == Deny);
-        prop_assert_eq!(case.asked(|query| judge_again_after_answer(query, Answer::No)).decision, Deny);
+        prop_assert_ne!(answered.ruling, Ask);
+        prop_assert!(verdict.ruling != Deny || answered.ruling == Deny);
+        prop_assert_eq!(case.asked(|query| judge_again_after_answer(query, Answer::No)).ruling, Deny);
     }
 
     /// A turn that no person started is never judged more freely than a person's.
     #[test]
     fn no_origin_widens(case in any_case(Mode::ALL.to_vec(), vec![PlanShell::Deny, PlanShell::Confined])) {
         let persons = case.clone().by(Origin::Client).asked(judge);
-        prop_assert!(case.asked(judge).decision >= persons.decision);
+        prop_assert!(case.asked(judge).ruling >= persons.ruling);
     }
 }
