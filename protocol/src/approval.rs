@@ -87,6 +87,24 @@ pub struct ToolSubject {
     pub reason: String,
     /// For edits: what would change, as a unified diff.
     pub diff: Option<String>,
+    /// The rules that `allowForSession` and `allowAlways` would make, exactly. Empty where neither is offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleOffer>,
+}
+
+/// A rule that a choice would make besides allowing the call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RuleOffer {
+    /// `allowForSession` or `allowAlways`.
+    pub choice: ChoiceId,
+    /// In the syntax of settings: `Bash(cargo test)`. It covers exactly what is shown and, of files read for a session,
+    /// the folder that it names.
+    pub rule: String,
+    /// MCP: what the server's name stood for when this was shown. The rule covers no other server of that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<Digest>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -157,6 +175,10 @@ pub struct Choice {
 pub enum ChoiceId {
     /// tool: run this call once.
     AllowOnce,
+    /// tool: run it, and what the shown rules cover, until the session ends.
+    AllowForSession,
+    /// tool: run it, and what the shown rules cover, in every session of this project.
+    AllowAlways,
     /// tool: do not run. With feedback the turn goes on, without it ends.
     Deny,
     /// plan: forget the conversation, keep the plan, edit without asking.
@@ -174,8 +196,10 @@ pub enum ChoiceId {
 }
 
 impl ChoiceId {
-    pub const ALL: [ChoiceId; 8] = [
+    pub const ALL: [ChoiceId; 10] = [
         ChoiceId::AllowOnce,
+        ChoiceId::AllowForSession,
+        ChoiceId::AllowAlways,
         ChoiceId::Deny,
         ChoiceId::ClearAndExecute,
         ChoiceId::Execute,
@@ -189,6 +213,8 @@ impl ChoiceId {
     pub fn name(self) -> &'static str {
         match self {
             ChoiceId::AllowOnce => "allowOnce",
+            ChoiceId::AllowForSession => "allowForSession",
+            ChoiceId::AllowAlways => "allowAlways",
             ChoiceId::Deny => "deny",
             ChoiceId::ClearAndExecute => "clearAndExecute",
             ChoiceId::Execute => "execute",

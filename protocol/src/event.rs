@@ -10,7 +10,7 @@ use crate::approval::{Approval, By, ChoiceId};
 use crate::blob::BlobRef;
 use crate::ids::{ApprovalId, CallId, Digest, FeedSeq, MessageId, Seq, SessionId, TurnId};
 use crate::mode::Mode;
-use crate::permission::{Confinement, Decision};
+use crate::permission::{Confinement, Decision, RuleLayer};
 use crate::plan::PlanAuthor;
 use crate::session::{Activity, Health, ModelInfo, Origin, State};
 use crate::time::Timestamp;
@@ -93,6 +93,14 @@ pub enum EventBody {
     },
     TitleChanged {
         title: String,
+    },
+    /// A person's answer made a rule: what it covers is not asked about again.
+    RuleAdded {
+        /// In the syntax of settings.
+        rule: String,
+        /// `session` or `saved`.
+        layer: RuleLayer,
+        by: By,
     },
     ContextReset {
         reason: ResetReason,
@@ -419,6 +427,7 @@ impl EventBody {
         match self {
             EventBody::SessionCreated { .. } => "sessionCreated",
             EventBody::ModeChanged { .. } => "modeChanged",
+            EventBody::RuleAdded { .. } => "ruleAdded",
             EventBody::TitleChanged { .. } => "titleChanged",
             EventBody::ContextReset { .. } => "contextReset",
             EventBody::SessionForked { .. } => "sessionForked",

@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    approval, blob, changes, daemon, event, history, initialize, key, plan, search, session, transfer, turn,
+    approval, blob, changes, daemon, event, history, initialize, key, permission, plan, search, session,
+    transfer, turn,
 };
 
 /// A method of the protocol.
@@ -96,6 +97,10 @@ methods! {
     ApprovalList = "approval/list", approval::ApprovalListParams => approval::ApprovalListResult;
     ApprovalGet = "approval/get", approval::ApprovalGetParams => approval::WaitingApproval;
     ApprovalRespond = "approval/respond", approval::RespondParams => approval::RespondResult;
+    /// The rules that hold, and where they come from.
+    PermissionRules = "permission/rules", permission::RulesParams => permission::RulesResult;
+    /// What the gate would say to a call, and why.
+    PermissionCheck = "permission/check", permission::CheckParams => permission::CheckResult;
     PlanGet = "plan/get", plan::PlanGetParams => plan::PlanGetResult;
     BlobGet = "blob/get", blob::BlobGetParams => blob::BlobGetResult;
     KeySet = "key/set", key::KeySetParams => Empty;

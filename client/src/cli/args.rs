@@ -150,6 +150,13 @@ pub(crate) enum Command {
         Examples:\n  agentctl mode\n  agentctl mode plan\n  agentctl mode api-paging-otter accept-edits"
     )]
     Mode(ModeArgs),
+    /// Says what the rules make of a command; nothing runs
+    #[command(
+        after_long_help = "Without a command: why the last refused call of this folder's session was refused.\n\nExamples:\n  \
+        agentctl why\n  agentctl why 'git log | tee notes'\n  agentctl why --write src/lib.rs --mode plan\n  \
+        agentctl why --read ~/.ssh/config"
+    )]
+    Why(WhyArgs),
     /// A session's plan
     #[command(subcommand)]
     Plan(PlanCommand),
@@ -488,6 +495,34 @@ pub(crate) struct ModeArgs {
     /// [ID] [MODE]: neither shows the mode of this folder's session
     #[arg(num_args = 0..=2, value_names = ["ID", "MODE"])]
     pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// A command line, in quotes if the shell would read it
+    #[arg(num_args = 0.., value_name = "COMMAND", trailing_var_arg = true, conflicts_with_all = ["read", "write", "tool"])]
+    pub(crate) command: Vec<String>,
+    /// Asks about reading a file
+    #[arg(long, value_name = "PATH")]
+    pub(crate) read: Option<PathBuf>,
+    /// Asks about writing a file
+    #[arg(long, value_name = "PATH", conflicts_with = "read")]
+    pub(crate) write: Option<PathBuf>,
+    /// Asks about a call of this tool
+    #[arg(long, value_name = "TOOL", conflicts_with_all = ["read", "write"])]
+    pub(crate) tool: Option<String>,
+    /// The arguments of --tool
+    #[arg(long, value_name = "JSON", requires = "tool")]
+    pub(crate) input: Option<String>,
+    /// As this session's agent [default: this folder's session, else a new one]
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// In another mode than the session's
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub(crate) mode: Option<Mode>,
+    /// Prints the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]

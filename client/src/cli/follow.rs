@@ -344,6 +344,9 @@ impl Follow {
                 // Whoever changed it here was told with the answer.
                 if self.is_me(&by) { Vec::new() } else { vec![tell::mode_changed(from, to, &by)] }
             }
+            EventBody::RuleAdded { rule, layer, by } if !self.is_me(&by) => {
+                vec![tell::rule_added(&rule, layer, &by)]
+            }
             EventBody::PlanEntered { pre_mode, path, running, .. } => {
                 self.pre_mode = Some(pre_mode);
                 tell::plan_entered(&short_path(&path, self.home.as_deref()), &running)

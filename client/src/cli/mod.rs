@@ -26,6 +26,7 @@ mod sessions;
 mod signals;
 mod terminal;
 mod watch;
+mod why;
 
 use std::io;
 
@@ -68,6 +69,7 @@ async fn command(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Approve(args) => approve::approve(context, args).await,
         Command::Deny(args) => approve::deny(context, args).await,
         Command::Mode(args) => sessions::mode(context, args).await,
+        Command::Why(args) => why::why(context, args).await,
         Command::Plan(PlanCommand::Show(args)) => sessions::plan_show(context, args).await,
         Command::Key(command) => key::key(context, command).await,
         Command::Daemon(command) => daemon::daemon(context, command).await,

@@ -1,15 +1,17 @@
 //! The decision itself: stages in a fixed order for each effect, the strictest verdict for the call.
 
+use std::path::{Path, PathBuf};
+
 use agentd_protocol::mode::Mode;
 use agentd_protocol::permission::{Confinement, Decision};
 use agentd_protocol::session::Origin;
 
 use super::critical::is_critical;
-use super::effect::{CommandTarget, Effect, PathTarget};
+use super::effect::{CommandTarget, Effect, PathTarget, Via};
 use super::places::{Place, Places};
 use super::protected::is_protected;
 use super::reason::Reason;
-use super::rules::{Matched, Rules};
+use super::rules::{Allowed, Asked, Rule, Rules};
 
 /// One question to the gate. Everything the answer depends on is in it.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +24,8 @@ pub struct Query<'a> {
     pub places: &'a Places,
     /// Who made the message that the turn answers.
     pub origin: Origin,
+    /// The mode that whoever started the turn named for it, where that was no person.
+    pub stated: Option<Mode>,
     pub sandbox: Sandbox,
     pub plan_shell: PlanShell,
 }
@@ -88,17 +92,18 @@ impl Verdict {
         Self { ruling, reason, rule: None, confinement: None }
     }
 
-    fn with_rule(self, rule: &str) -> Self {
-        Self { rule: Some(rule.to_owned()), ..self }
+    fn with_rule(self, rule: &Rule) -> Self {
+        Self { rule: Some(rule.text().to_owned()), ..self }
     }
 
-    /// The stricter of two, with the tighter confinement. Of two equal ones the first.
+    /// The stricter of two, with the tighter confinement. Of two equal ones that of the earlier stage, then the first.
     fn and(self, other: Self) -> Self {
         let confinement = match (self.confinement, other.confinement) {
             (Some(one), Some(two)) => Some(tighter(one, two)),
             (one, two) => one.or(two),
         };
-        let stricter = if other.ruling > self.ruling { other } else { self };
+        let rank = |verdict: &Self| (verdict.ruling, std::cmp::Reverse(verdict.reason.stage()));
+        let stricter = if rank(&other) > rank(&self) { other } else { self };
         let confinement = if stricter.ruling == Ruling::Deny { None } else { confinement };
         Self { confinement, ..stricter }
     }
@@ -107,14 +112,15 @@ impl Verdict {
 /// May this call run?
 ///
 /// The verdict is the strictest over the call's effects, and over the modes that hold for its turn: a turn that no
-/// person started runs in the narrower of the session's mode and `acceptEdits`, cell by cell.
+/// person started runs in the narrowest of the session's mode, its stated mode and `acceptEdits`, cell by cell.
 #[must_use]
 pub fn judge(query: &Query<'_>) -> Verdict {
     let verdict = judge_in(query, query.mode);
     match query.origin {
         Origin::Client => verdict,
         Origin::Program | Origin::Schedule | Origin::Trigger | Origin::Agent | Origin::Hook => {
-            verdict.and(judge_in(query, Mode::AcceptEdits))
+            let verdict = verdict.and(judge_in(query, Mode::AcceptEdits));
+            query.stated.map_or(verdict.clone(), |stated| verdict.and(judge_in(query, stated)))
         }
     }
 }
@@ -137,7 +143,7 @@ pub fn judge_again_after_answer(query: &Query<'_>, answer: Answer) -> Verdict {
 }
 
 fn judge_in(query: &Query<'_>, mode: Mode) -> Verdict {
-    let stages = Stages { query, mode, matched: query.rules.find(query.tool) };
+    let stages = Stages::new(query, mode);
     query
         .effects
         .iter()
@@ -150,23 +156,36 @@ fn judge_in(query: &Query<'_>, mode: Mode) -> Verdict {
 struct Stages<'a> {
     query: &'a Query<'a>,
     mode: Mode,
-    matched: Matched<'a>,
+    asked: Asked<'a>,
+    /// The rules that allow the call's command, if they do.
+    command: Option<Allowed<'a>>,
 }
 
-impl Stages<'_> {
+impl<'a> Stages<'a> {
+    fn new(query: &'a Query<'a>, mode: Mode) -> Self {
+        let cwd = query.places.workspace.first().map_or(Path::new("/"), PathBuf::as_path);
+        let asked = Asked { tool: query.tool, mode, cwd, persons: query.origin == Origin::Client };
+        let command = query.effects.iter().find_map(|effect| match effect {
+            Effect::RunCommand(command) => query.rules.allow_command(command, asked),
+            _ => None,
+        });
+        Self { query, mode, asked, command }
+    }
+
     fn judge(&self, effect: &Effect) -> Verdict {
         let verdict = self
             .deny_rule(effect)
             .or_else(|| self.own_folders(effect))
+            .or_else(|| self.mention(effect))
             .or_else(|| self.own_plan(effect))
             .or_else(|| self.plan_mode(effect))
             .or_else(|| self.dangerous(effect))
-            .or_else(|| self.ask_rule().filter(|_| *effect != Effect::LeavePlan))
+            .or_else(|| self.ask_rule(Some(effect)).filter(|_| *effect != Effect::LeavePlan))
             .or_else(|| self.allow_rule(effect))
             .unwrap_or_else(|| self.table(effect));
         let confinement = match (verdict.ruling, effect) {
-            (Ruling::Allow | Ruling::Classify | Ruling::Ask, Effect::RunCommand(_)) => {
-                Some(self.confinement())
+            (Ruling::Allow | Ruling::Classify | Ruling::Ask, Effect::RunCommand(command)) => {
+                Some(self.confinement(command))
             }
             _ => None,
         };
@@ -175,39 +194,44 @@ impl Stages<'_> {
 
     /// A call without effects runs, unless a rule says otherwise.
     fn no_effect(&self) -> Verdict {
-        match self.matched {
-            Matched::Deny(rule) => Verdict::new(Ruling::Deny, Reason::RuleDeny).with_rule(rule),
-            Matched::Ask(_) | Matched::Allow(_) | Matched::None | Matched::Unreadable => {
-                self.ask_rule().unwrap_or(Verdict::new(Ruling::Allow, Reason::NoEffect))
-            }
+        match self.query.rules.denied(None, self.asked) {
+            Some(rule) => Verdict::new(Ruling::Deny, Reason::RuleDeny).with_rule(rule),
+            None => self.ask_rule(None).unwrap_or(Verdict::new(Ruling::Allow, Reason::NoEffect)),
         }
     }
 
     /// Stage 1: deny rules hold in every mode. Where the rules cannot be read any of them may be a deny rule.
     fn deny_rule(&self, effect: &Effect) -> Option<Verdict> {
-        match self.matched {
-            Matched::Deny(rule) => Some(Verdict::new(Ruling::Deny, Reason::RuleDeny).with_rule(rule)),
-            Matched::Unreadable => {
-                let harmless = match effect {
-                    Effect::AskPerson | Effect::LeavePlan => true,
-                    Effect::ReadPath(path) | Effect::WritePath(path) => self.place(path) == Place::OwnPlan,
-                    Effect::RunCommand(_) | Effect::EnterPlan => false,
-                };
-                (!harmless).then(|| Verdict::new(Ruling::Deny, Reason::RuleUnreadable))
-            }
-            Matched::Ask(_) | Matched::Allow(_) | Matched::None => None,
+        if let Some(rule) = self.query.rules.denied(Some(effect), self.asked) {
+            return Some(Verdict::new(Ruling::Deny, Reason::RuleDeny).with_rule(rule));
         }
+        let harmless = match effect {
+            Effect::AskPerson | Effect::LeavePlan => true,
+            Effect::ReadPath(path) | Effect::WritePath(path) => self.place(path) == Place::OwnPlan,
+            Effect::RunCommand(_)
+            | Effect::FetchHost(_)
+            | Effect::CallMcp(_)
+            | Effect::SpawnAgent(_)
+            | Effect::UseSkill(_)
+            | Effect::Automate(_)
+            | Effect::Sleep
+            | Effect::EnterPlan => false,
+        };
+        (self.query.rules.is_unreadable() && !harmless)
+            .then(|| Verdict::new(Ruling::Deny, Reason::RuleUnreadable))
     }
 
     /// Stage 2: nobody reads or writes agentd's own folders, lists or searches a folder around them, or reaches what is no
     /// real path.
     fn own_folders(&self, effect: &Effect) -> Option<Verdict> {
-        let (place, writes) = match effect {
-            Effect::ReadPath(path) => (self.place(path), false),
-            Effect::WritePath(path) => (self.place(path), true),
-            Effect::RunCommand(_) | Effect::AskPerson | Effect::EnterPlan | Effect::LeavePlan => return None,
+        let (path, writes) = match effect {
+            Effect::ReadPath(path) => (path, false),
+            Effect::WritePath(path) => (path, true),
+            _ => return None,
         };
-        match (place, writes) {
+        match (self.place(path), writes) {
+            // A word that is no path names nothing; a folder around agentd's is only named.
+            (Place::Unresolved | Place::AroundOwn, false) if path.via == Via::Mention => None,
             (Place::Unresolved, _) => Some(Verdict::new(Ruling::Deny, Reason::PathUnresolved)),
             (Place::Own, _) | (Place::OwnReadable, true) => {
                 Some(Verdict::new(Ruling::Deny, Reason::OwnFolder))
@@ -218,10 +242,22 @@ impl Stages<'_> {
         }
     }
 
+    /// What a command only mentions: the command itself is judged, and here only what closes counts.
+    fn mention(&self, effect: &Effect) -> Option<Verdict> {
+        match effect {
+            Effect::ReadPath(PathTarget { via: Via::Mention, .. }) => {
+                Some(self.ask_rule(Some(effect)).unwrap_or(Verdict::new(Ruling::Allow, Reason::NoEffect)))
+            }
+            _ => None,
+        }
+    }
+
     /// Stage 3: the session's own plan file, exactly.
     fn own_plan(&self, effect: &Effect) -> Option<Verdict> {
         match effect {
-            Effect::ReadPath(path) | Effect::WritePath(path) if self.place(path) == Place::OwnPlan => {
+            Effect::ReadPath(path) | Effect::WritePath(path)
+                if path.via == Via::Tool && self.place(path) == Place::OwnPlan =>
+            {
                 Some(Verdict::new(Ruling::Allow, Reason::PlanOwnFile))
             }
             _ => None,
@@ -240,7 +276,17 @@ impl Stages<'_> {
                 (PlanShell::Confined, Sandbox::None) => Reason::PlanNoSandbox,
                 (PlanShell::Confined, Sandbox::Full) => return None,
             },
-            Effect::ReadPath(_) | Effect::AskPerson | Effect::EnterPlan | Effect::LeavePlan => return None,
+            Effect::CallMcp(target) if !target.reads_only => Reason::PlanMcp,
+            Effect::Automate(_) => Reason::PlanAutomation,
+            Effect::Sleep => Reason::PlanSleep,
+            Effect::ReadPath(_)
+            | Effect::CallMcp(_)
+            | Effect::FetchHost(_)
+            | Effect::SpawnAgent(_)
+            | Effect::UseSkill(_)
+            | Effect::AskPerson
+            | Effect::EnterPlan
+            | Effect::LeavePlan => return None,
         };
         Some(Verdict::new(Ruling::Deny, reason))
     }
@@ -261,30 +307,47 @@ impl Stages<'_> {
     }
 
     /// Stage 6: an ask rule asks even in `bypassPermissions`. Leaving plan mode is a question already.
-    fn ask_rule(&self) -> Option<Verdict> {
-        match self.matched {
-            Matched::Ask(rule) => Some(self.ask(Reason::RuleAsk, Reason::RuleAsk).with_rule(rule)),
-            Matched::Deny(_) | Matched::Allow(_) | Matched::None | Matched::Unreadable => None,
+    fn ask_rule(&self, effect: Option<&Effect>) -> Option<Verdict> {
+        let rule = self.query.rules.asked(effect, self.asked)?;
+        Some(self.ask(Reason::RuleAsk, Reason::RuleAsk).with_rule(rule))
+    }
+
+    /// Stage 7: an allow rule. It never takes a person's place, and never makes a command unconfined, but where it is the
+    /// answer of a person who saw that.
+    fn allow_rule(&self, effect: &Effect) -> Option<Verdict> {
+        match effect {
+            Effect::AskPerson | Effect::LeavePlan => None,
+            Effect::RunCommand(command) => {
+                let allowed = self.command.filter(|_| self.mode != Mode::BypassPermissions)?;
+                let confined = self.confinement(command) != Confinement::Off;
+                let verdict = if confined || allowed.unconfined {
+                    Verdict::new(Ruling::Allow, Reason::RuleAllow)
+                } else {
+                    self.ask(Reason::CommandUnconfined, Reason::CommandUnconfined)
+                };
+                Some(verdict.with_rule(allowed.rule))
+            }
+            // Whoever allows a command allows it what it is given.
+            Effect::ReadPath(PathTarget { via: Via::Operand, .. }) if self.command.is_some() => {
+                let allowed = self.command?;
+                Some(Verdict::new(Ruling::Allow, Reason::RuleAllow).with_rule(allowed.rule))
+            }
+            Effect::ReadPath(_)
+            | Effect::WritePath(_)
+            | Effect::FetchHost(_)
+            | Effect::CallMcp(_)
+            | Effect::SpawnAgent(_)
+            | Effect::UseSkill(_)
+            | Effect::Automate(_)
+            | Effect::Sleep
+            | Effect::EnterPlan => {
+                let rule = self.query.rules.allowed(effect, self.asked)?;
+                Some(Verdict::new(Ruling::Allow, Reason::RuleAllow).with_rule(rule))
+            }
         }
     }
 
-    /// Stage 7: an allow rule. It never takes a person's place, and never makes a command unconfined.
-    fn allow_rule(&self, effect: &Effect) -> Option<Verdict> {
-        let Matched::Allow(rule) = self.matched else { return None };
-        let verdict = match effect {
-            Effect::AskPerson | Effect::LeavePlan => return None,
-            Effect::RunCommand(_) if self.mode == Mode::BypassPermissions => return None,
-            Effect::RunCommand(_) if self.confinement() == Confinement::Off => {
-                self.ask(Reason::CommandUnconfined, Reason::CommandUnconfined)
-            }
-            Effect::RunCommand(_) | Effect::ReadPath(_) | Effect::WritePath(_) | Effect::EnterPlan => {
-                Verdict::new(Ruling::Allow, Reason::RuleAllow)
-            }
-        };
-        Some(verdict.with_rule(rule))
-    }
-
-    /// Stage 8: the table of README.md, "Modes", in full. `auto` cannot be entered yet: its breaker counts as open, which makes it `default`.
+    /// Stage 8: the table of README.md, "Modes", in full.
     fn table(&self, effect: &Effect) -> Verdict {
         match effect {
             Effect::ReadPath(path) => match self.place(path) {
@@ -292,19 +355,14 @@ impl Stages<'_> {
                     Verdict::new(Ruling::Allow, Reason::ReadWorkspace)
                 }
                 // The first three never come this far; closed is the safe reading.
-                Place::Unresolved | Place::Own | Place::AroundOwn | Place::Elsewhere => match self.mode {
-                    Mode::Default | Mode::AcceptEdits | Mode::Plan | Mode::Auto | Mode::DontAsk => {
-                        self.ask(Reason::ReadElsewhere, Reason::ModeDontAsk)
-                    }
-                    Mode::BypassPermissions => Verdict::new(Ruling::Allow, Reason::ModeBypass),
-                },
+                Place::Unresolved | Place::Own | Place::AroundOwn | Place::Elsewhere => {
+                    self.beyond(Reason::ReadElsewhere)
+                }
             },
             Effect::WritePath(path) => match self.place(path) {
                 Place::Workspace => match self.mode {
-                    Mode::Default | Mode::Auto | Mode::DontAsk => {
-                        self.ask(Reason::WriteWorkspace, Reason::ModeDontAsk)
-                    }
-                    Mode::AcceptEdits => Verdict::new(Ruling::Allow, Reason::WriteWorkspace),
+                    Mode::Default | Mode::DontAsk => self.ask(Reason::WriteWorkspace, Reason::ModeDontAsk),
+                    Mode::AcceptEdits | Mode::Auto => Verdict::new(Ruling::Allow, Reason::WriteWorkspace),
                     Mode::Plan => Verdict::new(Ruling::Deny, Reason::PlanWrite),
                     Mode::BypassPermissions => Verdict::new(Ruling::Allow, Reason::ModeBypass),
                 },
@@ -314,14 +372,17 @@ impl Stages<'_> {
                 | Place::Own
                 | Place::AroundOwn
                 | Place::Elsewhere => match self.mode {
-                    Mode::Default | Mode::AcceptEdits | Mode::Auto | Mode::DontAsk => {
-                        self.ask(Reason::WriteElsewhere, Reason::ModeDontAsk)
-                    }
                     Mode::Plan => Verdict::new(Ruling::Deny, Reason::PlanWrite),
-                    Mode::BypassPermissions => Verdict::new(Ruling::Allow, Reason::ModeBypass),
+                    _ => self.beyond(Reason::WriteElsewhere),
                 },
             },
-            Effect::RunCommand(_) => self.table_command(),
+            Effect::RunCommand(command) => self.table_command(command),
+            Effect::FetchHost(_) => self.beyond(Reason::FetchHost),
+            Effect::CallMcp(_) => self.beyond(Reason::McpTool),
+            Effect::Automate(_) => self.beyond(Reason::Automation),
+            Effect::SpawnAgent(_) | Effect::UseSkill(_) | Effect::Sleep => {
+                Verdict::new(Ruling::Allow, Reason::NoEffect)
+            }
             Effect::AskPerson => self.ask(Reason::PersonQuestion, Reason::ModeDontAsk),
             // The one question that `dontAsk` does not refuse: a plan would otherwise have no way out.
             Effect::LeavePlan => Verdict::new(Ruling::Ask, Reason::PlanLeave),
@@ -329,17 +390,30 @@ impl Stages<'_> {
         }
     }
 
-    /// The rows of commands. That a command only reads is not proven by anything yet, so none is treated so.
-    fn table_command(&self) -> Verdict {
+    /// The rows that a person is asked about in every mode but those that never ask.
+    fn beyond(&self, reason: Reason) -> Verdict {
+        match self.mode {
+            Mode::Default | Mode::AcceptEdits | Mode::Plan => Verdict::new(Ruling::Ask, reason),
+            Mode::Auto => Verdict::new(Ruling::Classify, reason),
+            Mode::DontAsk => Verdict::new(Ruling::Deny, Reason::ModeDontAsk),
+            Mode::BypassPermissions => Verdict::new(Ruling::Allow, Reason::ModeBypass),
+        }
+    }
+
+    /// The rows of commands.
+    fn table_command(&self, command: &CommandTarget) -> Verdict {
         match (self.mode, self.query.sandbox) {
             (Mode::BypassPermissions, _) => Verdict::new(Ruling::Allow, Reason::ModeBypass),
+            (Mode::Plan, Sandbox::None) => Verdict::new(Ruling::Deny, Reason::PlanCommand),
+            (_, Sandbox::Full) if command.proven => Verdict::new(Ruling::Allow, Reason::CommandReadOnly),
             (Mode::Plan | Mode::AcceptEdits, Sandbox::Full) => {
                 Verdict::new(Ruling::Allow, Reason::CommandConfined)
             }
-            (Mode::Plan, Sandbox::None) => Verdict::new(Ruling::Deny, Reason::PlanCommand),
-            (Mode::Default | Mode::Auto | Mode::DontAsk, Sandbox::Full) => {
+            (Mode::Auto, Sandbox::Full) => Verdict::new(Ruling::Classify, Reason::CommandConfined),
+            (Mode::Default | Mode::DontAsk, Sandbox::Full) => {
                 self.ask(Reason::CommandConfined, Reason::ModeDontAsk)
             }
+            // Unconfined means that a person said so, and a classifier is none.
             (Mode::Default | Mode::AcceptEdits | Mode::Auto | Mode::DontAsk, Sandbox::None) => {
                 self.ask(Reason::CommandUnconfined, Reason::ModeDontAsk)
             }
@@ -357,10 +431,11 @@ impl Stages<'_> {
     }
 
     /// The profile that a command of this call gets if it runs.
-    fn confinement(&self) -> Confinement {
+    fn confinement(&self, command: &CommandTarget) -> Confinement {
         match (self.query.sandbox, self.mode) {
             (Sandbox::None, _) | (Sandbox::Full, Mode::BypassPermissions) => Confinement::Off,
             (Sandbox::Full, Mode::Plan) => Confinement::Plan,
+            (Sandbox::Full, _) if command.proven => Confinement::Plan,
             (Sandbox::Full, Mode::Default | Mode::AcceptEdits | Mode::Auto | Mode::DontAsk) => {
                 Confinement::Workspace
             }

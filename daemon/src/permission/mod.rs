@@ -7,6 +7,7 @@
 mod critical;
 pub mod effect;
 mod gate;
+mod offer;
 mod places;
 mod protected;
 mod reason;
@@ -18,6 +19,7 @@ mod shell_text;
 mod table;
 
 pub use gate::{Answer, PlanShell, Query, Ruling, Sandbox, Verdict, judge, judge_again_after_answer};
+pub use offer::{Offer, offer};
 pub use places::Places;
 pub use reason::Reason;
-pub use rules::Rules;
+pub use rules::{Anchors, Grant, Layer, List, RuleText, Rules};

@@ -30,6 +30,14 @@ pub enum Reason {
     /// The command would run with the user's full rights.
     CommandUnconfined,
     CommandConfined,
+    /// Every part of the command is proven to only read.
+    CommandReadOnly,
+    FetchHost,
+    McpTool,
+    Automation,
+    PlanMcp,
+    PlanAutomation,
+    PlanSleep,
     ReadWorkspace,
     ReadElsewhere,
     WriteWorkspace,
@@ -42,7 +50,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const ALL: [Reason; 28] = [
+    pub const ALL: [Reason; 35] = [
         Reason::NoEffect,
         Reason::RuleDeny,
         Reason::RuleAsk,
@@ -62,6 +70,13 @@ impl Reason {
         Reason::CommandCritical,
         Reason::CommandUnconfined,
         Reason::CommandConfined,
+        Reason::CommandReadOnly,
+        Reason::FetchHost,
+        Reason::McpTool,
+        Reason::Automation,
+        Reason::PlanMcp,
+        Reason::PlanAutomation,
+        Reason::PlanSleep,
         Reason::ReadWorkspace,
         Reason::ReadElsewhere,
         Reason::WriteWorkspace,
@@ -96,6 +111,13 @@ impl Reason {
             Reason::CommandCritical => "command.critical",
             Reason::CommandUnconfined => "command.unconfined",
             Reason::CommandConfined => "command.confined",
+            Reason::CommandReadOnly => "command.readOnly",
+            Reason::FetchHost => "fetch.host",
+            Reason::McpTool => "mcp.tool",
+            Reason::Automation => "automation",
+            Reason::PlanMcp => "plan.mcp",
+            Reason::PlanAutomation => "plan.automation",
+            Reason::PlanSleep => "plan.sleep",
             Reason::ReadWorkspace => "read.workspace",
             Reason::ReadElsewhere => "read.elsewhere",
             Reason::WriteWorkspace => "write.workspace",
@@ -105,6 +127,42 @@ impl Reason {
             Reason::PersonQuestion => "person.question",
             Reason::PersonAllowed => "person.allowed",
             Reason::PersonDenied => "person.denied",
+        }
+    }
+
+    /// Which stage of the gate gives it: the earlier one is what has to be known first.
+    pub(super) fn stage(self) -> u8 {
+        match self {
+            Reason::RuleDeny | Reason::RuleUnreadable => 1,
+            Reason::OwnFolder | Reason::OwnAround | Reason::OwnRead | Reason::PathUnresolved => 2,
+            Reason::PlanOwnFile => 3,
+            Reason::PlanWrite
+            | Reason::PlanCommand
+            | Reason::PlanNoSandbox
+            | Reason::PlanMcp
+            | Reason::PlanAutomation
+            | Reason::PlanSleep => 4,
+            Reason::PathProtected | Reason::CommandCritical => 5,
+            Reason::RuleAsk => 6,
+            Reason::RuleAllow => 7,
+            Reason::NoEffect
+            | Reason::PlanLeave
+            | Reason::PlanEnter
+            | Reason::CommandUnconfined
+            | Reason::CommandConfined
+            | Reason::CommandReadOnly
+            | Reason::FetchHost
+            | Reason::McpTool
+            | Reason::Automation
+            | Reason::ReadWorkspace
+            | Reason::ReadElsewhere
+            | Reason::WriteWorkspace
+            | Reason::WriteElsewhere
+            | Reason::ModeDontAsk
+            | Reason::ModeBypass
+            | Reason::PersonQuestion
+            | Reason::PersonAllowed
+            | Reason::PersonDenied => 8,
         }
     }
 
@@ -121,13 +179,11 @@ impl Reason {
         match self {
             Reason::NoEffect => "The call changes nothing and reads nothing.",
             Reason::RuleDeny => {
-                "A deny rule in the user's settings covers this tool. It holds in every mode; work without the tool, or \
-                 say what you need and let the user change the rule."
+                "A deny rule covers this call. It holds in every mode; work without it, or say what you need and let the \
+                 user change the rule."
             }
-            Reason::RuleAsk => {
-                "An ask rule in the user's settings says that a person decides about this tool each time."
-            }
-            Reason::RuleAllow => "An allow rule in the user's settings covers this tool.",
+            Reason::RuleAsk => "An ask rule says that a person decides about such a call each time.",
+            Reason::RuleAllow => "An allow rule covers this call.",
             Reason::RuleUnreadable => {
                 "The user's settings cannot be read, so their permission rules are not known and nothing may run until the \
                  file is mended. `agentctl daemon doctor` names the file and the line."
@@ -176,6 +232,26 @@ impl Reason {
                  may be able to do the same without a question."
             }
             Reason::CommandConfined => "The command runs inside the sandbox.",
+            Reason::CommandReadOnly => {
+                "Every part of the command is known to only read, and runs where nothing can be written."
+            }
+            Reason::FetchHost => "It sends a request to another machine, so a person decides about it.",
+            Reason::McpTool => {
+                "What a tool of an MCP server does is not known, so a person decides about it."
+            }
+            Reason::Automation => {
+                "It reaches beyond this turn (schedules, triggers, memory, other agents, work trees), so a person decides \
+                 about it."
+            }
+            Reason::PlanMcp => {
+                "The session is in plan mode: tools of MCP servers wait until a person approves the plan, but for those \
+                 that the user's own settings name as reading only. Name in the plan what to call later."
+            }
+            Reason::PlanAutomation => {
+                "The session is in plan mode: nothing that lasts beyond it is set up until a person approves the plan. \
+                 Put it into the plan."
+            }
+            Reason::PlanSleep => "The session is in plan mode, where waiting serves nothing. Go on planning.",
             Reason::ReadWorkspace => "It reads in the session's folder.",
             Reason::ReadElsewhere => {
                 "The path is outside the session's folder, so a person decides about reading it. Paths inside are read \

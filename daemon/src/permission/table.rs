@@ -1,4 +1,4 @@
-//! The gate's specification as data: what README.md says under "Modes", case by case, and the order of the stages.
+//! The gate's specification: [`rows`] as pages of text, and here what a page does not say well.
 
 use std::sync::Arc;
 
@@ -7,11 +7,14 @@ use agentd_protocol::permission::Confinement;
 use agentd_protocol::session::Origin;
 
 use super::effect::{CommandTarget, Effect, PathTarget, Via};
+use super::shell::analyse;
 use super::{
-    Answer, Places, PlanShell, Query, Reason, Rules, Ruling, Sandbox, judge, judge_again_after_answer,
+    Anchors, Answer, Layer, List, Places, PlanShell, Query, Reason, RuleText, Rules, Ruling, Sandbox, judge,
+    judge_again_after_answer,
 };
 
 mod properties;
+mod rows;
 
 use super::Ruling::{Allow, Ask, Deny};
 
@@ -32,6 +35,22 @@ fn places() -> Places {
     }
 }
 
+fn rules<T: AsRef<str>>(deny: &[T], ask: &[T], allow: &[T]) -> Rules {
+    let texts = [(List::Deny, deny), (List::Ask, ask), (List::Allow, allow)]
+        .into_iter()
+        .flat_map(|(list, texts)| {
+            texts.iter().map(move |text| RuleText {
+                list,
+                text: text.as_ref().to_owned(),
+                layer: Layer::User,
+                place: None,
+            })
+        })
+        .collect();
+    let anchors = Anchors { root: CWD.into(), home: "/home/u".into() };
+    Rules::parse(texts, &anchors).0
+}
+
 fn read(path: &str) -> Effect {
     Effect::ReadPath(PathTarget { via: Via::Tool, typed: path.into(), real: path.into() })
 }
@@ -44,7 +63,7 @@ fn run(command: &str) -> Effect {
     Effect::RunCommand(CommandTarget {
         command: command.into(),
         cwd: CWD.into(),
-        line: Arc::default(),
+        line: Arc::new(analyse(command)),
         proven: false,
     })
 }
@@ -67,6 +86,12 @@ impl Case {
             Effect::ReadPath(_) => "read_file",
             Effect::WritePath(_) => "write_file",
             Effect::RunCommand(_) => "run_shell",
+            Effect::FetchHost(_) => "web_fetch",
+            Effect::CallMcp(_) => "mcp",
+            Effect::SpawnAgent(_) => "agent",
+            Effect::UseSkill(_) => "skill",
+            Effect::Automate(_) => "schedule",
+            Effect::Sleep => "sleep",
             Effect::AskPerson => "ask_user_question",
             Effect::EnterPlan => "enter_plan_mode",
             Effect::LeavePlan => "exit_plan_mode",
@@ -83,17 +108,17 @@ impl Case {
     }
 
     fn deny(mut self) -> Self {
-        self.rules = Rules::parse(&[self.tool.into()], &[], &[]).0;
+        self.rules = rules(&[self.tool], &[], &[]);
         self
     }
 
     fn ask(mut self) -> Self {
-        self.rules = Rules::parse(&[], &[self.tool.into()], &[]).0;
+        self.rules = rules(&[], &[self.tool], &[]);
         self
     }
 
     fn allow(mut self) -> Self {
-        self.rules = Rules::parse(&[], &[], &[self.tool.into()]).0;
+        self.rules = rules(&[], &[], &[self.tool]);
         self
     }
 
@@ -121,6 +146,7 @@ impl Case {
             rules: &self.rules,
             places: &places(),
             origin: self.origin,
+            stated: None,
             sandbox: self.sandbox,
             plan_shell: self.plan_shell,
         })
@@ -134,162 +160,6 @@ impl Case {
     fn answered(&self, answer: Answer) -> (Ruling, Reason, Option<Confinement>) {
         let verdict = self.asked(|query| judge_again_after_answer(query, answer));
         (verdict.ruling, verdict.reason, verdict.confinement)
-    }
-}
-
-/// default, acceptEdits, plan, auto (its breaker open), dontAsk, bypassPermissions.
-type Row = [(Ruling, Reason); 6];
-
-fn all(decision: Ruling, reason: Reason) -> Row {
-    [(decision, reason); 6]
-}
-
-fn assert_row(effect: &Effect, sandbox: Sandbox, plan_shell: PlanShell, row: Row) {
-    for (mode, expected) in Mode::ALL.into_iter().zip(row) {
-        let judged = Case::new(effect.clone(), mode).with(sandbox, plan_shell).judged();
-        assert_eq!(judged, expected, "{effect} in {mode} with {sandbox:?} and {plan_shell:?}");
-    }
-}
-
-#[test]
-fn rows_of_paths() {
-    use Reason::*;
-    let rows = [
-        (read("/home/u/.local/state/agentd/sessions/2/journal.jsonl"), all(Deny, OwnFolder)),
-        (read("/home/u/.local/state/agentd/plans/other.md"), all(Deny, OwnFolder)),
-        (read("/home/u/.config/agentd/keys/deepseek"), all(Deny, OwnFolder)),
-        (write("/home/u/.config/agentd/config.toml"), all(Deny, OwnFolder)),
-        (write("/home/u/.local/state/agentd/plans/new.md"), all(Deny, OwnFolder)),
-        (write("/home/u/.local/state/agentd/sessions/1/blobs/ab"), all(Deny, OwnFolder)),
-        (write("/run/user/1000/agentd/agentd.sock"), all(Deny, OwnFolder)),
-        (read("/home/u"), all(Deny, OwnAround)),
-        (read("/"), all(Deny, OwnAround)),
-        (read(PLAN), all(Allow, PlanOwnFile)),
-        (read("/home/u/.local/state/agentd/sessions/1/blobs/ab"), all(Allow, OwnRead)),
-        (write(PLAN), all(Allow, PlanOwnFile)),
-        (read("/home/u/api/src/lib.rs"), all(Allow, ReadWorkspace)),
-        (read("/home/u/api/.git/config"), all(Allow, ReadWorkspace)),
-        (
-            read("/home/u/.ssh/id_ed25519"),
-            [
-                (Ask, ReadElsewhere),
-                (Ask, ReadElsewhere),
-                (Ask, ReadElsewhere),
-                (Ask, ReadElsewhere),
-                (Deny, ModeDontAsk),
-                (Allow, ModeBypass),
-            ],
-        ),
-        (
-            write("/home/u/api/src/lib.rs"),
-            [
-                (Ask, WriteWorkspace),
-                (Allow, WriteWorkspace),
-                (Deny, PlanWrite),
-                (Ask, WriteWorkspace),
-                (Deny, ModeDontAsk),
-                (Allow, ModeBypass),
-            ],
-        ),
-        (
-            write("/home/u/other/x"),
-            [
-                (Ask, WriteElsewhere),
-                (Ask, WriteElsewhere),
-                (Deny, PlanWrite),
-                (Ask, WriteElsewhere),
-                (Deny, ModeDontAsk),
-                (Allow, ModeBypass),
-            ],
-        ),
-    ];
-    for (effect, row) in rows {
-        for sandbox in [Sandbox::None, Sandbox::Full] {
-            for plan_shell in [PlanShell::Deny, PlanShell::Confined] {
-                assert_row(&effect, sandbox, plan_shell, row);
-            }
-        }
-    }
-}
-
-#[test]
-fn rows_of_protected_paths() {
-    use Reason::*;
-    for path in [
-        "/home/u/api/.git/hooks/pre-commit",
-        "/home/u/api/.GIT/config",
-        "/home/u/api/sub/.mcp.json",
-        "/home/u/api/.claude/settings.json",
-        "/home/u/api/.agentd/config.toml",
-        "/home/u/.bashrc",
-    ] {
-        let row = [
-            (Ask, PathProtected),
-            (Ask, PathProtected),
-            (Deny, PlanWrite),
-            (Ask, PathProtected),
-            (Deny, PathProtected),
-            (Ask, PathProtected),
-        ];
-        assert_row(&write(path), Sandbox::None, PlanShell::Deny, row);
-    }
-}
-
-#[test]
-fn rows_of_commands() {
-    use Reason::*;
-    let unconfined = |in_plan| {
-        [
-            (Ask, CommandUnconfined),
-            (Ask, CommandUnconfined),
-            (Deny, in_plan),
-            (Ask, CommandUnconfined),
-            (Deny, ModeDontAsk),
-            (Allow, ModeBypass),
-        ]
-    };
-    let confined = |in_plan| {
-        [
-            (Ask, CommandConfined),
-            (Allow, CommandConfined),
-            in_plan,
-            (Ask, CommandConfined),
-            (Deny, ModeDontAsk),
-            (Allow, ModeBypass),
-        ]
-    };
-    let critical = |in_plan| {
-        [
-            (Ask, CommandCritical),
-            (Ask, CommandCritical),
-            (Deny, in_plan),
-            (Ask, CommandCritical),
-            (Deny, CommandCritical),
-            (Ask, CommandCritical),
-        ]
-    };
-    for (sandbox, shell, any, critically) in [
-        (Sandbox::None, PlanShell::Deny, unconfined(PlanCommand), critical(PlanCommand)),
-        (Sandbox::None, PlanShell::Confined, unconfined(PlanNoSandbox), critical(PlanNoSandbox)),
-        (Sandbox::Full, PlanShell::Deny, confined((Deny, PlanCommand)), critical(PlanCommand)),
-        (Sandbox::Full, PlanShell::Confined, confined((Allow, CommandConfined)), critical(CommandCritical)),
-    ] {
-        assert_row(&run("cargo test"), sandbox, shell, any);
-        assert_row(&run("git status"), sandbox, shell, any);
-        assert_row(&run("sudo rm -fr /"), sandbox, shell, critically);
-        assert_row(&run("mkfs.ext4 /dev/sda1"), sandbox, shell, critically);
-    }
-}
-
-#[test]
-fn rows_of_persons_and_plans() {
-    use Reason::*;
-    let mut question = all(Ask, PersonQuestion);
-    question[4] = (Deny, ModeDontAsk);
-    for sandbox in [Sandbox::None, Sandbox::Full] {
-        assert_row(&Effect::AskPerson, sandbox, PlanShell::Deny, question);
-        assert_row(&Effect::LeavePlan, sandbox, PlanShell::Deny, all(Ask, PlanLeave));
-        assert_row(&Effect::EnterPlan, sandbox, PlanShell::Deny, all(Allow, PlanEnter));
     }
 }
 
@@ -331,15 +201,6 @@ fn earlier_stages_win() {
     ] {
         assert_eq!(case.judged(), expected, "{name}");
     }
-}
-
-#[test]
-fn the_rule_is_named_as_the_user_wrote_it() {
-    let mut case = Case::new(run("ls"), Mode::Default);
-    case.rules = Rules::parse(&["Bash(rm *)".into()], &[], &[]).0;
-    let verdict = case.asked(judge);
-    assert_eq!((verdict.ruling, verdict.rule.as_deref()), (Deny, Some("Bash(rm *)")));
-    assert_eq!(verdict.confinement, None);
 }
 
 #[test]

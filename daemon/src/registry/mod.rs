@@ -1,6 +1,7 @@
 //! Which sessions are live. Every session has an entry that always takes messages; the first one loads it, sixty idle
 //! seconds unload it. What concerns more than one session (lists, what waits, the daemon's feed) is here too.
 
+mod asking;
 mod entry;
 mod feed;
 mod history;

@@ -76,6 +76,7 @@ pub fn methods(daemon: Arc<Daemon>) -> Result<RpcModule<Daemon>, RegisterMethodE
     })?;
     sessions(m)?;
     approvals(m)?;
+    permissions(m)?;
     keys(m)?;
     about_daemon(m)?;
     subscribe::register(m)?;
@@ -255,6 +256,18 @@ fn approvals(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
         let caller = caller(&daemon, &connection);
         let session = params.approval_id.session();
         ask(&daemon, session, |reply| Command::Respond { params: Box::new(params), caller, reply })
+    })
+}
+
+fn permissions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
+    method::<method::PermissionRules, _, _, _>(m, |params, daemon, _| async move {
+        let inquiry = daemon.registry.inquiry(params.session_id, params.cwd.as_deref()).await;
+        Ok(inquiry.map_err(wire)?.rules())
+    })?;
+    method::<method::PermissionCheck, _, _, _>(m, |params, daemon, _| async move {
+        let inquiry =
+            daemon.registry.inquiry(params.session_id, params.cwd.as_deref()).await.map_err(wire)?;
+        inquiry.check(&params.tool, params.input, params.mode).await.map_err(wire)
     })
 }
 

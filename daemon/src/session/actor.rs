@@ -63,8 +63,8 @@ pub struct Session {
     /// Words that the next plan is named by, while a prompt that enters plan mode is being taken.
     pub(super) naming: Option<String>,
     pub(super) messages: super::request::MessageCache,
-    /// The mode in which the waiting approvals were judged again, if they were.
-    pub(super) judged_again_in: Option<Mode>,
+    /// Under which mode and rules the waiting approvals were judged last, if they were since the session was loaded.
+    pub(super) judged_under: Option<Law>,
     pub(super) stop_at: Option<Instant>,
     pub(super) wait_until: Option<Instant>,
     pub(super) waiters: Vec<(TurnId, Reply<TurnWaitResult>)>,
@@ -92,6 +92,14 @@ pub enum Loading {
     Fresh,
     /// From its journal.
     Journal { kept: Kept },
+}
+
+/// What a judgement depends on that may change while an approval waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Law {
+    pub mode: Mode,
+    /// How many rules persons' answers have made.
+    pub grants: usize,
 }
 
 /// Why a session's task ended.
@@ -146,7 +154,7 @@ impl Session {
             env,
             naming: None,
             messages: super::request::MessageCache::default(),
-            judged_again_in: None,
+            judged_under: None,
             stop_at: None,
             wait_until: None,
             waiters: Vec::new(),
@@ -265,7 +273,7 @@ impl Session {
                     // What was prepared before a person thinks about it is old when the answer comes.
                     self.prepared.clear();
                     self.keeping.waited = true;
-                    if !self.mode_may_answer() {
+                    if !self.law_may_answer() {
                         return;
                     }
                     self.judge_waiting_again().await
@@ -347,6 +355,9 @@ impl Session {
             }
             Command::PlanGet { reply } => {
                 let _ = reply.send(self.plan_get().await);
+            }
+            Command::Inquiry { reply } => {
+                let _ = reply.send(Ok(Box::new(self.inquiry())));
             }
             Command::Changes { reply } => {
                 let _ = reply.send(Ok(Box::new(self.changes_view().await)));

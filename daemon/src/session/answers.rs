@@ -3,20 +3,23 @@
 
 use agentd_protocol::approval::{Approval, ChoiceId, RespondParams, RespondResult, Subject};
 use agentd_protocol::event::{ResetReason, Resolution, ToolStatus};
+use agentd_protocol::permission::Confinement;
 use agentd_protocol::plan::PlanAuthor;
 use agentd_protocol::session::Row;
 use agentd_protocol::{ApprovalId, MessageId, Mode};
 
 use super::actor::Session;
-use super::approval::{AnswerError, answers_text, check_answer};
+use super::approval::{AnswerError, answers_text, check_answer, confinement_word};
 use super::command::Caller;
 use super::error::SessionError;
 use super::record::{
-    ApprovalResolved, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanWritten, Record, Source,
+    ApprovalResolved, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanWritten, Record, RuleAdded,
+    Source,
 };
 use super::state::{Call, Pending, Settled};
 use crate::context;
 use crate::ids::{Digest, digest_of};
+use crate::permission::{Grant, Layer};
 
 impl Session {
     pub(super) async fn respond(
@@ -118,13 +121,37 @@ impl Session {
         caller: &Caller,
     ) -> Result<(), SessionError> {
         let mut records = vec![self.resolved(pending, &answer, caller)];
+        records.extend(self.remembered(&pending.approval, answer.choice, caller));
         if answer.choice == ChoiceId::Deny {
             let text = context::denied_by_person(answer.feedback.as_deref());
             records.push(self.result(&call.id, ToolStatus::Denied, Some("person.denied"), text).await?);
         }
         // What a call would touch is resolved anew before it runs.
         self.prepared.clear();
-        self.commit(records).await
+        self.commit(records).await?;
+        // Others may wait for what is allowed now.
+        if self.law_may_answer()
+            && let Err(error) = self.judge_waiting_again().await
+        {
+            tracing::warn!(session = %self.state.id(), %error, "waiting approvals were not judged again");
+        }
+        Ok(())
+    }
+
+    /// The rules that an answer makes: exactly those that were shown.
+    fn remembered(&self, approval: &Approval, choice: ChoiceId, caller: &Caller) -> Vec<Record> {
+        let Subject::Tool { tool } = &approval.subject else { return Vec::new() };
+        let layer = match choice {
+            ChoiceId::AllowForSession => Layer::Session,
+            ChoiceId::AllowAlways => Layer::Saved,
+            _ => return Vec::new(),
+        };
+        let unconfined = tool.confinement.as_deref() == Some(confinement_word(Confinement::Off));
+        let made = tool.rules.iter().filter(|offer| offer.choice == choice).map(|offer| {
+            let grant = Grant { rule: offer.rule.clone(), layer, unconfined, identity: offer.server };
+            RuleAdded { grant, by: caller.by.clone() }.into()
+        });
+        made.collect()
     }
 
     async fn answer_question(

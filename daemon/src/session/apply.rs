@@ -22,7 +22,7 @@ use super::state::{
 use crate::ids::{CallId, Seq, TurnId, digest_of};
 use crate::journal::RecordRef;
 use crate::model::message::Stop;
-use crate::permission::Reason;
+use crate::permission::{Layer, Reason};
 
 /// How many settled approvals a session remembers, to tell a late answer who was first.
 const MAX_SETTLED: usize = 500;
@@ -47,6 +47,12 @@ impl SessionState {
                     && matches!(plan.phase, PlanPhase::Planning | PlanPhase::Presented)
                 {
                     plan.phase = PlanPhase::Left;
+                }
+            }
+            Record::RuleAdded(added) => {
+                // What holds in every session of the project is kept with the project.
+                if added.grant.layer == Layer::Session && !self.grants.contains(&added.grant) {
+                    self.grants.push(added.grant.clone());
                 }
             }
             Record::TitleChanged(changed) => self.title = Some(changed.title.clone()),
@@ -353,6 +359,7 @@ impl SessionState {
         self.inbox_held = false;
         self.turn = None;
         self.approvals.clear();
+        self.grants.clear();
         self.trees.left_behind();
         // The other session's files are not this one's to remove.
         self.plan_files.clear();
@@ -442,7 +449,7 @@ impl SessionState {
             return;
         };
         let pending = self.approvals.remove(index);
-        if resolved.choice == Some(ChoiceId::AllowOnce) {
+        if resolved.choice.is_some_and(allows) {
             let shown = Some(Arc::clone(&pending.approval));
             self.set_call(&pending.call, |call| call.state = CallState::Allowed { shown });
         }
@@ -531,4 +538,18 @@ fn preview(content: &[Part]) -> String {
         .collect::<Vec<_>>()
         .join(" ");
     text.chars().take(200).collect()
+}
+
+/// Whether a choice lets the call run that it was asked about.
+fn allows(choice: ChoiceId) -> bool {
+    match choice {
+        ChoiceId::AllowOnce | ChoiceId::AllowForSession | ChoiceId::AllowAlways => true,
+        ChoiceId::Deny
+        | ChoiceId::ClearAndExecute
+        | ChoiceId::Execute
+        | ChoiceId::ManualExecute
+        | ChoiceId::KeepPlanning
+        | ChoiceId::Answer
+        | ChoiceId::Decline => false,
+    }
 }

@@ -56,10 +56,21 @@ impl Frame {
 
     #[must_use]
     pub fn tool(&self, subject: ToolSubject, title: String) -> Approval {
-        let choices = vec![
-            choice(ChoiceId::AllowOnce, "Allow this once", self.mode),
-            choice(ChoiceId::Deny, "Deny; say what to do instead, or end the turn", self.mode),
-        ];
+        let mut choices = vec![choice(ChoiceId::AllowOnce, "Allow this once", self.mode)];
+        for (id, until) in [
+            (ChoiceId::AllowForSession, "Allow until this session ends"),
+            (
+                ChoiceId::AllowAlways,
+                "Allow in this project from now on (kept with agentd, not in the project)",
+            ),
+        ] {
+            let rules: Vec<_> = subject.rules.iter().filter(|offer| offer.choice == id).collect();
+            if !rules.is_empty() {
+                let rules = rules.iter().map(|offer| offer.rule.as_str()).collect::<Vec<_>>().join(" and ");
+                choices.push(choice(id, &format!("{until}: {rules}"), self.mode));
+            }
+        }
+        choices.push(choice(ChoiceId::Deny, "Deny; say what to do instead, or end the turn", self.mode));
         self.approval(None, Subject::Tool { tool: subject }, title, choices)
     }
 
@@ -130,13 +141,20 @@ fn cut(text: &str) -> String {
 pub fn effect_lines(effects: &[Effect]) -> Vec<String> {
     effects
         .iter()
+        .filter(|effect| effect.is_shown())
         .map(|effect| match effect {
             Effect::ReadPath(path) => format!("read {}", shown(&path.real)),
             Effect::WritePath(path) => format!("write {}", shown(&path.real)),
             Effect::RunCommand(command) => format!("run in {}", shown(&command.cwd)),
             Effect::AskPerson => "ask a question".into(),
-            Effect::EnterPlan => "enter plan mode".into(),
-            Effect::LeavePlan => "leave plan mode".into(),
+            Effect::FetchHost(_)
+            | Effect::CallMcp(_)
+            | Effect::SpawnAgent(_)
+            | Effect::UseSkill(_)
+            | Effect::Automate(_)
+            | Effect::Sleep
+            | Effect::EnterPlan
+            | Effect::LeavePlan => effect.to_string(),
         })
         .collect()
 }
@@ -246,14 +264,6 @@ pub fn check_answer(pending: &Pending, answer: &RespondParams, actor: Actor) -> 
     Ok(())
 }
 
-/// The mode in which a tool's approval was asked for; none for what no mode answers.
-pub(super) fn asked_in(approval: &Approval) -> Option<Mode> {
-    matches!(approval.subject, Subject::Tool { .. })
-        .then(|| approval.choices.iter().find(|choice| choice.id == ChoiceId::AllowOnce))
-        .flatten()
-        .map(|choice| choice.mode_after)
-}
-
 /// The daemon itself, as the one who did something.
 #[must_use]
 pub fn by_daemon(why: &str) -> By {
@@ -306,6 +316,8 @@ pub fn answers_text(questions: &[Question], answers: &[String], free: Option<&st
 
 #[cfg(test)]
 mod tests {
+    use agentd_protocol::approval::RuleOffer;
+
     use super::*;
 
     fn frame() -> Frame {
@@ -391,6 +403,7 @@ mod tests {
             confinement: Some("workspace".into()),
             reason: "table.ask".into(),
             diff: Some("+a".into()),
+            rules: vec![],
         };
         let digest = |change: &dyn Fn(&mut ToolSubject)| {
             let mut changed = subject();
@@ -399,7 +412,9 @@ mod tests {
         };
         let shown = digest(&|_| {});
         assert_eq!(shown, digest(&|_| {}), "the same is the same again");
-        let changes: [&dyn Fn(&mut ToolSubject); 7] = [
+        let rule = || RuleOffer { choice: ChoiceId::AllowForSession, rule: "Bash(ls)".into(), server: None };
+        let changes: [&dyn Fn(&mut ToolSubject); 8] = [
+            &|s| s.rules.push(rule()),
             &|s| s.tool = "write_file".into(),
             &|s| s.input = serde_json::json!({ "command": "ls " }),
             &|s| s.cwd = "/".into(),

@@ -1,16 +1,17 @@
 //! Calls: made ready, put before the gate, run, recorded. The gate decides; this only carries out.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use agentd_protocol::CallId;
-use agentd_protocol::approval::{Approval, PlanSubject, Subject, ToolSubject};
+use agentd_protocol::approval::{Approval, ChoiceId, PlanSubject, RuleOffer, Subject, ToolSubject};
 use agentd_protocol::event::{ToolKind, ToolStatus};
 use agentd_protocol::permission::Confinement;
 use agentd_protocol::session::Origin;
 use futures_util::FutureExt as _;
 use futures_util::stream::FuturesOrdered;
 
-use super::actor::Session;
+use super::actor::{Law, Session};
 use super::approval::{Frame, PlanModes, confinement_word, effect_lines};
 use super::error::SessionError;
 use super::flight::{Flight, PreparedCalls, Purpose, contained, contained_prepare};
@@ -21,12 +22,15 @@ use super::record::{
 use super::state::{Call, CallState};
 use crate::context;
 use crate::permission::effect::Effect;
-use crate::permission::{self, Answer, Places, Query, Ruling, Verdict};
-use crate::tool::{Output, Prepared, Request, RunContext, Scene, ToolError, Work};
+use crate::permission::{self, Anchors, Answer, Offer, Places, Query, Rules, Ruling, Verdict};
+use crate::tool::{Closed, Output, Prepared, Request, RunContext, Scene, ToolError, Work};
 use crate::workspace::is_still_there;
 
 /// Bytes of a call's input and diff that can be put before a person: it travels whole inside one event and one commit.
 const MAX_ASKED: usize = 512 * 1024;
+
+/// Bytes of a call's input beyond which it can only be allowed once.
+const MAX_REMEMBERED: usize = 4 * 1024;
 
 /// What became of one call before the gate.
 enum Judged {
@@ -89,7 +93,7 @@ impl Session {
         Ok(())
     }
 
-    fn scene(&self) -> Scene {
+    pub(super) fn scene(&self) -> Scene {
         Scene {
             session: self.state.id(),
             cwd: self.state.created.cwd.clone(),
@@ -97,11 +101,17 @@ impl Session {
             reads: self.state.reads.snapshot(),
             env: Arc::clone(&self.env),
             scratch: self.deps.paths.scratch(self.state.id()),
-            private: self.deps.own.clone().into(),
+            closed: Closed {
+                own: self.deps.own.clone().into(),
+                rules: Some(self.rules())
+                    .filter(|rules| rules.hides_something())
+                    .map(|rules| Arc::new(rules.into_owned())),
+                cwd: self.state.created.cwd.clone(),
+            },
         }
     }
 
-    fn places(&self) -> Places {
+    pub(super) fn places(&self) -> Places {
         let session = self.deps.paths.session_dir(self.state.id());
         Places {
             workspace: vec![self.state.created.cwd.clone()],
@@ -112,29 +122,53 @@ impl Session {
         }
     }
 
-    /// Asks the gate about a call, with the mode of this moment.
+    /// Asks the gate about a call, with the mode and the rules of this moment.
     fn judge(&self, call: &Call, prepared: &Prepared, answer: Option<Answer>) -> Judged {
-        let places = self.places();
-        let origin = self.state.turn.as_ref().map_or(Origin::Client, |turn| turn.origin);
-        let query = Query {
-            tool: &call.tool,
-            effects: &prepared.effects,
-            mode: self.deps.policy.still_available(self.state.mode),
-            rules: &self.deps.policy.rules,
-            places: &places,
-            origin,
-            sandbox: self.deps.policy.sandbox,
-            plan_shell: self.deps.policy.plan_shell,
-        };
-        let verdict = match answer {
-            None => permission::judge(&query),
-            Some(answer) => permission::judge_again_after_answer(&query, answer),
-        };
+        let verdict = self.before_gate(&call.tool, &prepared.effects, |query| match answer {
+            None => permission::judge(query),
+            Some(answer) => permission::judge_again_after_answer(query, answer),
+        });
         match verdict.ruling {
             Ruling::Allow => Judged::Allowed(verdict),
             Ruling::Classify | Ruling::Ask => Judged::Ask(verdict),
             Ruling::Deny => Judged::Denied(verdict),
         }
+    }
+
+    /// Puts a question about a call to the gate, with all that it depends on at this moment.
+    pub(super) fn before_gate<T>(
+        &self,
+        tool: &str,
+        effects: &[Effect],
+        ask: impl FnOnce(&Query<'_>) -> T,
+    ) -> T {
+        let places = self.places();
+        let origin = self.state.turn.as_ref().map_or(Origin::Client, |turn| turn.origin);
+        let rules = self.rules();
+        ask(&Query {
+            tool,
+            effects,
+            mode: self.deps.policy.still_available(self.state.mode),
+            rules: &rules,
+            places: &places,
+            origin,
+            stated: None,
+            sandbox: self.deps.policy.sandbox,
+            plan_shell: self.deps.policy.plan_shell,
+        })
+    }
+
+    /// The rules of the settings, and those that persons' answers made.
+    pub(super) fn rules(&self) -> Cow<'_, Rules> {
+        if self.state.grants.is_empty() {
+            return Cow::Borrowed(&self.deps.policy.rules);
+        }
+        Cow::Owned(self.deps.policy.rules.with_grants(&self.state.grants, &self.anchors()))
+    }
+
+    /// Where the patterns of rules start.
+    pub(super) fn anchors(&self) -> Anchors {
+        Anchors { root: self.state.created.cwd.clone(), home: self.deps.home.clone() }
     }
 
     pub(super) async fn calls_prepared(
@@ -153,6 +187,9 @@ impl Session {
     }
 
     async fn judge_group(&mut self, calls: PreparedCalls) -> Result<(), SessionError> {
+        if !self.waits_for_tool() {
+            self.judged_under = Some(self.law());
+        }
         let mut records = Vec::new();
         for (id, prepared) in calls {
             let Some(call) = self.state.call(&id).cloned() else { continue };
@@ -246,6 +283,9 @@ impl Session {
         if input.len() + prepared.diff.as_ref().map_or(0, String::len) > MAX_ASKED {
             return Ok(None);
         }
+        let anchors = self.anchors();
+        let offer = self
+            .before_gate(&call.tool, &prepared.effects, |query| permission::offer(query, verdict, &anchors));
         let subject = ToolSubject {
             call_id: call.id.clone(),
             tool: call.tool.clone(),
@@ -255,6 +295,8 @@ impl Session {
             confinement: verdict.confinement.map(|confinement| confinement_word(confinement).to_owned()),
             reason: verdict.reason.code().into(),
             diff: prepared.diff.clone(),
+            // Longer texts are easily not read to their end.
+            rules: if input.len() > MAX_REMEMBERED { Vec::new() } else { offered(&offer) },
         };
         Ok(Some(self.frame().tool(subject, prepared.title.clone())))
     }
@@ -479,16 +521,20 @@ impl Session {
         self.commit(records).await
     }
 
-    // ---- after a mode change ----
+    // ---- after a change of mode or rules ----
 
-    /// Whether an approval waits that was asked for in another mode and not judged in this one: a crash or a full disk
-    /// came between the change of the mode and what follows from it.
-    pub(super) fn mode_may_answer(&self) -> bool {
-        let mode = self.state.mode;
-        self.judged_again_in != Some(mode)
-            && self.state.approvals.iter().any(|pending| {
-                super::approval::asked_in(&pending.approval).is_some_and(|asked_in| asked_in != mode)
-            })
+    fn law(&self) -> Law {
+        Law { mode: self.state.mode, grants: self.state.grants.len() }
+    }
+
+    /// Whether a tool's approval waits that was not judged under the mode and the rules of now. So it is after a restart:
+    /// the rules may have changed, or a crash came between a change of the mode and what follows from it.
+    pub(super) fn law_may_answer(&self) -> bool {
+        self.judged_under != Some(self.law()) && self.waits_for_tool()
+    }
+
+    fn waits_for_tool(&self) -> bool {
+        self.state.approvals.iter().any(|pending| matches!(pending.approval.subject, Subject::Tool { .. }))
     }
 
     /// Puts waiting tool approvals before the gate again.
@@ -508,6 +554,7 @@ impl Session {
 
     async fn rejudge(&mut self, calls: PreparedCalls) -> Result<(), SessionError> {
         let mut records = Vec::new();
+        let changed = self.judged_under.is_some();
         for (id, prepared) in calls {
             let Some(pending) = self.state.approvals.iter().find(|pending| pending.call == id).cloned()
             else {
@@ -515,9 +562,11 @@ impl Session {
             };
             let Some(call) = self.state.call(&id).cloned() else { continue };
             let approval_id = &pending.approval.approval_id;
-            let by = super::approval::by_daemon("mode changed");
+            let by = super::approval::by_daemon("the mode or a rule changed");
             let prepared = match prepared {
                 Ok(prepared) => prepared,
+                // After a restart nothing has changed but that something cannot be looked at now: it waits on.
+                Err(_) if !changed => continue,
                 Err(error) => {
                     records.push(super::approval::cancel(approval_id, by));
                     records.push(self.error_result(&id, "call.invalid", &error.0).await?);
@@ -538,9 +587,23 @@ impl Session {
             }
         }
         self.commit(records).await?;
-        self.judged_again_in = Some(self.state.mode);
+        self.judged_under = Some(self.law());
         Ok(())
     }
+}
+
+/// The rules that choices would make, as they are shown.
+pub(super) fn offered(offer: &Offer) -> Vec<RuleOffer> {
+    [(ChoiceId::AllowForSession, &offer.session)]
+        .into_iter()
+        .flat_map(|(choice, grants)| {
+            grants.iter().map(move |grant| RuleOffer {
+                choice,
+                rule: grant.rule.clone(),
+                server: grant.identity,
+            })
+        })
+        .collect()
 }
 
 /// Whether a call would run in the confinement that the person saw: nobody approved a wider one.

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::changes::View;
 use super::error::SessionError;
+use super::explain::Inquiry;
 use super::export::Handing;
 use super::feed::{Feed, Position};
 use super::state::HandedOver;
@@ -104,6 +105,10 @@ pub enum Command {
     },
     PlanGet {
         reply: Reply<PlanGetResult>,
+    },
+    /// Answers what the gate's answers depend on now.
+    Inquiry {
+        reply: Reply<Box<Inquiry>>,
     },
     Inbox {
         reply: Reply<InboxResult>,
@@ -204,6 +209,7 @@ impl Command {
             Command::Interrupt { .. }
             | Command::Approval { .. }
             | Command::PlanGet { .. }
+            | Command::Inquiry { .. }
             | Command::Inbox { .. }
             | Command::Snapshot { .. }
             | Command::Row { .. }
@@ -233,6 +239,7 @@ impl Command {
             Command::Changes { reply } => drop(reply.send(Err(error))),
             Command::Revert { reply, .. } => drop(reply.send(Err(error))),
             Command::PlanGet { reply } => drop(reply.send(Err(error))),
+            Command::Inquiry { reply } => drop(reply.send(Err(error))),
             Command::Inbox { reply } => drop(reply.send(Err(error))),
             Command::Snapshot { reply } => drop(reply.send(Err(error))),
             Command::Row { reply } => drop(reply.send(Err(error))),

@@ -283,6 +283,7 @@ fn parsed(raw: &serde_json::value::RawValue) -> Result<Record, SessionError> {
 fn is_sync_point(record: &Record) -> bool {
     match record {
         Record::ModeChanged(_)
+        | Record::RuleAdded(_)
         | Record::PlanEntered(_)
         | Record::PlanWritten(_)
         | Record::PlanApproved(_)

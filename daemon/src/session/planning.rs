@@ -261,7 +261,6 @@ impl Session {
         {
             self.stop_running();
         }
-        self.judged_again_in = None;
         if let Err(error) = self.judge_waiting_again().await {
             tracing::warn!(session = %self.state.id(), %error, "waiting approvals were not judged again");
         }

@@ -66,6 +66,11 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
             EventBody::ModeChanged { from: changed.from, to: changed.to, by: changed.by.clone() }
         }
         Record::TitleChanged(changed) => EventBody::TitleChanged { title: changed.title.clone() },
+        Record::RuleAdded(added) => EventBody::RuleAdded {
+            rule: added.grant.rule.clone(),
+            layer: added.grant.layer,
+            by: added.by.clone(),
+        },
         Record::SessionForked(forked) => {
             EventBody::SessionForked { from: forked.from, mode: forked.mode, by: forked.by.clone() }
         }

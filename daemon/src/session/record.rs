@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 
 use crate::ids::{ApprovalId, CallId, DaemonId, Digest, MessageId, Seq, SessionId, TurnId};
 use crate::model::message::Stop;
+use crate::permission::Grant;
 use crate::workspace::snapshot::TreeId;
 
 /// The major version of this format. Raised when an older build could no longer read what a newer one writes.
@@ -152,6 +153,7 @@ records! {
     Created(Created) = "sessionCreated", must;
     ModeChanged(ModeChanged) = "modeChanged", must;
     TitleChanged(TitleChanged) = "titleChanged";
+    RuleAdded(RuleAdded) = "ruleAdded";
     SessionForked(SessionForked) = "sessionForked", must;
     SessionArchived(SessionArchived) = "sessionArchived";
     HandedOver(HandedOver) = "sessionHandedOver", must;
@@ -291,6 +293,14 @@ pub struct Parent {
 pub struct ModeChanged {
     pub from: Mode,
     pub to: Mode,
+    pub by: By,
+}
+
+/// A person's answer made a rule.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleAdded {
+    pub grant: Grant,
     pub by: By,
 }
 

@@ -18,6 +18,7 @@ use super::resets::Resets;
 use super::trees::Trees;
 use crate::ids::{ApprovalId, CallId, Digest, MessageId, Seq, SessionId, TurnId};
 use crate::journal::RecordRef;
+use crate::permission::Grant;
 
 /// How many file hashes a session remembers; the oldest are forgotten first and must be read again before an edit.
 const MAX_READS: usize = 500;
@@ -52,6 +53,8 @@ pub struct SessionState {
     /// Approvals that wait for a person, oldest first.
     pub approvals: Vec<Pending>,
     pub settled: VecDeque<Settled>,
+    /// The rules that persons' answers made for this session, oldest first.
+    pub grants: Vec<Grant>,
     pub prompts: HashMap<TurnId, Prompt>,
     pub reads: Reads,
     pub trees: Trees,
@@ -306,6 +309,7 @@ impl SessionState {
             imported: None,
             approvals: Vec::new(),
             settled: VecDeque::new(),
+            grants: Vec::new(),
             prompts: HashMap::new(),
             reads: Reads::default(),
             trees: Trees::default(),

@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
-use crate::config::{self, Permissions, Settings};
+use crate::config::{self, PermissionRules, Permissions, Settings};
 use crate::journal::JournalService;
 use crate::model::playback;
 use crate::paths::{self, Env, LockError, Paths, StateLock};
-use crate::permission::{PlanShell, Rules, Sandbox};
+use crate::permission::{Anchors, Layer, List, PlanShell, RuleText, Rules, Sandbox};
 use crate::process::{self, Spawner};
 use crate::registry::{self, Registry};
 use crate::rpc::handlers::{self, Daemon};
@@ -324,10 +324,25 @@ fn journals(_: &Arguments) -> std::io::Result<Arc<JournalService>> {
 }
 
 /// What the settings and this host allow. There is no sandbox yet, so nothing counts as confined.
+/// The rules of the user's file, list by list.
+fn rules_of(rules: &PermissionRules) -> Vec<RuleText> {
+    [(List::Deny, &rules.deny), (List::Ask, &rules.ask), (List::Allow, &rules.allow)]
+        .into_iter()
+        .flat_map(|(list, texts)| {
+            texts.iter().map(move |text| RuleText {
+                list,
+                text: text.clone(),
+                layer: Layer::User,
+                place: None,
+            })
+        })
+        .collect()
+}
+
 fn policy(settings: &Settings, allow_bypass: bool, notices: &mut Vec<Notice>) -> Policy {
     let rules = match &settings.permissions {
         Permissions::Rules(rules) => {
-            let (rules, found) = Rules::parse(&rules.deny, &rules.ask, &rules.allow);
+            let (rules, found) = Rules::parse(rules_of(rules), &Anchors::default());
             notices.extend(found.into_iter().map(|notice| Notice { code: notice.code, text: notice.text }));
             rules
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use agentd_protocol::event::ToolKind;
 use grep_matcher::Matcher;
@@ -17,7 +17,7 @@ use super::arguments::{Arguments, schema};
 use super::file_edit::{locate, shown, target};
 use super::listing::{PathGlob, Stop, one_line};
 use super::text::cut_chars;
-use super::{Output, Prepared, Scene, Tool, ToolError, Work, blocking};
+use super::{Closed, Output, Prepared, Scene, Tool, ToolError, Work, blocking};
 use crate::model::message::ToolSpec;
 use crate::permission::effect::Effect;
 use crate::workspace::{Depth, Kind, Located, PathError, Walk, walk};
@@ -76,7 +76,7 @@ impl Tool for GrepSearch {
         let name = shown(scene, &located.real).into_owned();
         let (pattern, _) = cut_chars(pattern, 200);
         let title = format!("search {pattern} in {name}");
-        let private = scene.private.clone();
+        let closed = scene.closed.clone();
         Ok(Prepared {
             title,
             effects: vec![Effect::ReadPath(target(&located))],
@@ -88,7 +88,7 @@ impl Tool for GrepSearch {
                         kind,
                         name: &name,
                         include: include.as_ref(),
-                        private: &private,
+                        closed: &closed,
                     };
                     search(&scope, &matcher, cancel)
                 }))
@@ -130,7 +130,7 @@ struct Scope<'a> {
     kind: Kind,
     name: &'a str,
     include: Option<&'a PathGlob>,
-    private: &'a [PathBuf],
+    closed: &'a Closed,
 }
 
 fn search(scope: &Scope<'_>, matcher: &RegexMatcher, cancel: &CancellationToken) -> Output {
@@ -168,7 +168,7 @@ fn search_folder(
 ) -> Result<(), PathError> {
     let folder = scope.located.open_folder()?;
     let prefix = if scope.name == "." { Path::new("") } else { Path::new(scope.name) };
-    let how = Walk { depth: Depth::All, skip: scope.private, stop: &|| stop.now() };
+    let how = Walk { depth: Depth::All, skip: &|path| scope.closed.holds(path), stop: &|| stop.now() };
     let end = walk(&folder, &how, &mut |found| {
         if found.kind != Kind::File || scope.include.is_some_and(|include| !include.matches(&found.below)) {
             return ControlFlow::Continue(());

@@ -1,12 +1,14 @@
 //! `grep_search` against real files: the cases that comparable tools got wrong.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::grep_search::GrepSearch;
 use super::test_scene::TestScene;
 use crate::permission::effect::{Effect, PathTarget, Via};
+use crate::permission::{Anchors, Layer, List, RuleText, Rules};
 
 fn found(test: &TestScene, arguments: Value) -> String {
     let output = test.call(&GrepSearch, arguments);
@@ -222,4 +224,26 @@ fn the_outside_private_folders_and_devices_are_not_searched() {
     let target =
         PathTarget { via: Via::Tool, typed: "file-link".into(), real: test.root.join("home/secret") };
     assert_eq!(effects, [Effect::ReadPath(target)]);
+}
+
+/// PR-20: what may not be read is not found either.
+#[test]
+fn what_a_rule_closes_to_readers_is_neither_searched_nor_listed() {
+    let mut test = TestScene::new();
+    for file in [".env", "deep/.env", "certs/a.pem", "secrets/x", "src/a"] {
+        test.put(file, "needle\n");
+    }
+    let deny =
+        |text: &str| RuleText { list: List::Deny, text: text.to_owned(), layer: Layer::User, place: None };
+    let texts = ["Read(.env)", "Read(**/*.pem)", "Read(/secrets/**)"].map(deny).to_vec();
+    let anchors = Anchors { root: test.root.join("ws"), home: test.root.join("home") };
+    test.rules = Some(Arc::new(Rules::parse(texts, &anchors).0));
+    let text = found(&test, json!({"pattern": "needle"}));
+    assert_eq!(text, "src/a:1: needle\n");
+    let list = |arguments| test.call(&crate::tool::list_files::ListFiles, arguments).content;
+    let all = list(json!({"pattern": "**"}));
+    assert!(all.contains("src/a") && !all.contains("needle"), "{all}");
+    for hidden in [".env", ".pem", "secrets"] {
+        assert!(!all.contains(hidden), "{all}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use agentd_protocol::event::ToolKind;
 use serde_json::json;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::arguments::{Arguments, schema};
 use super::file_edit::{locate, shown, target};
 use super::listing::{PathGlob, Stop, one_line};
-use super::{Output, Prepared, Scene, Tool, ToolError, Work, blocking};
+use super::{Closed, Output, Prepared, Scene, Tool, ToolError, Work, blocking};
 use crate::model::message::ToolSpec;
 use crate::permission::effect::Effect;
 use crate::workspace::{Depth, Folder, Found, Kind, Located, PathError, Walk, WalkEnd, walk};
@@ -64,14 +64,14 @@ impl Tool for ListFiles {
             Some(pattern) => format!("list {pattern} in {name}"),
             None => format!("list {name}"),
         };
-        let private = scene.private.clone();
+        let closed = scene.closed.clone();
         Ok(Prepared {
             title,
             effects: vec![Effect::ReadPath(target(&located))],
             diff: None,
             work: Work::Run(Box::new(move |context| {
                 Box::pin(blocking(context.cancel, move |cancel| {
-                    list(&located, &name, glob.as_ref(), &private, cancel)
+                    list(&located, &name, glob.as_ref(), &closed, cancel)
                 }))
             })),
         })
@@ -82,7 +82,7 @@ fn list(
     located: &Located,
     name: &str,
     glob: Option<&PathGlob>,
-    private: &[PathBuf],
+    closed: &Closed,
     cancel: &CancellationToken,
 ) -> Output {
     let stop = Stop::new(cancel);
@@ -91,7 +91,7 @@ fn list(
     let walked = located.open_folder().and_then(|folder| {
         let how = Walk {
             depth: if glob.is_some() { Depth::All } else { Depth::One },
-            skip: private,
+            skip: &|path| closed.holds(path),
             stop: &|| stop.now(),
         };
         walk(&folder, &how, &mut |found| {

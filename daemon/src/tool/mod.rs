@@ -25,7 +25,7 @@ mod write_file;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -37,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ids::{Digest, SessionId};
 use crate::model::message::ToolSpec;
+use crate::permission::Rules;
 use crate::permission::effect::Effect;
 use crate::process::Spawner;
 
@@ -88,8 +89,26 @@ pub struct Scene {
     pub env: Arc<Vec<(String, String)>>,
     /// A private folder of the session for temporary files.
     pub scratch: PathBuf,
-    /// agentd's own folders: never listed and never searched, whatever folder above them a call names.
-    pub private: Arc<[PathBuf]>,
+    /// What is never listed and never searched, whatever folder above it a call names.
+    pub closed: Closed,
+}
+
+/// agentd's own folders, and what deny rules keep from being read.
+#[derive(Clone, Debug, Default)]
+pub struct Closed {
+    pub own: Arc<[PathBuf]>,
+    /// Absent: no rule closes anything to readers.
+    pub rules: Option<Arc<Rules>>,
+    /// The session's folder, where patterns start.
+    pub cwd: PathBuf,
+}
+
+impl Closed {
+    #[must_use]
+    pub fn holds(&self, path: &Path) -> bool {
+        self.own.iter().any(|own| path.starts_with(own))
+            || self.rules.as_ref().is_some_and(|rules| rules.hides(path, &self.cwd))
+    }
 }
 
 /// A call that is ready to be judged and then to run.

@@ -1,5 +1,6 @@
 //! `run_shell`: one command line in a fresh shell.
 
+mod effects;
 mod plain;
 
 use std::ffi::OsString;
@@ -14,10 +15,10 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
+use self::effects::effects;
 use self::plain::plain;
 use super::{Output, Prepared, RunContext, Scene, Tool, ToolError, Work};
 use crate::model::message::ToolSpec;
-use crate::permission::effect::{CommandTarget, Effect};
 use crate::process::{
     Captured, CommandSpec, DEFAULT_PATH, Finished, GRACE, Leftovers, OutputLimits, Parts, SpawnError,
     Spawner, Status,
@@ -124,18 +125,13 @@ impl Tool for RunShell {
         // is gone the command is told so when it starts.
         let base = Base { cwd: &scene.cwd, home: None };
         let cwd = workspace::locate(base, ".").map_or_else(|_| scene.cwd.clone(), |folder| folder.real);
-        let effect = Effect::RunCommand(CommandTarget {
-            command: command.clone(),
-            cwd: cwd.clone(),
-            line: Arc::default(),
-            proven: false,
-        });
+        let effects = effects(&command, &cwd, scene);
         let title = title(&command);
         let spec = spec(command, cwd, Duration::from_millis(timeout_ms), scene);
         let spawner = Arc::clone(&self.spawner);
         Ok(Prepared {
             title,
-            effects: vec![effect],
+            effects,
             diff: None,
             work: Work::Run(Box::new(move |context| Box::pin(run(spawner, spec, context)))),
         })
@@ -301,9 +297,13 @@ mod tests {
     use std::path::PathBuf;
 
     use agentd_protocol::ids::SessionId;
+    use std::path::Path;
+
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::permission::effect::Effect;
+    use crate::tool::Closed;
 
     fn scene() -> Scene {
         Scene {
@@ -313,7 +313,7 @@ mod tests {
             reads: Arc::new(HashMap::new()),
             env: Arc::new(Vec::new()),
             scratch: PathBuf::from("/s"),
-            private: Arc::default(),
+            closed: Closed::default(),
         }
     }
 
@@ -329,13 +329,10 @@ mod tests {
     fn the_gate_sees_the_whole_command_and_where_it_would_run() {
         let prepared = prepare(json!({"command": "cd sub\nmake", "description": "builds"})).unwrap();
         assert_eq!(prepared.title, "run cd sub \u{2026}");
-        let target = CommandTarget {
-            command: "cd sub\nmake".into(),
-            cwd: "/w".into(),
-            line: Arc::default(),
-            proven: false,
-        };
-        assert_eq!(prepared.effects, [Effect::RunCommand(target)]);
+        let [Effect::RunCommand(target)] = &prepared.effects[..] else { panic!("{:?}", prepared.effects) };
+        assert_eq!((target.command.as_str(), target.cwd.as_path()), ("cd sub\nmake", Path::new("/w")));
+        let parts: Vec<_> = target.line.parts.iter().map(|part| part.text.as_str()).collect();
+        assert_eq!((parts, target.proven), (vec!["cd sub", "make"], false));
     }
 
     #[test]

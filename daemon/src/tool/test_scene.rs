@@ -10,14 +10,16 @@ use serde_json::Value;
 use serde_json::value::to_raw_value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Output, Prepared, RunContext, Scene, Tool, ToolError, Work};
+use super::{Closed, Output, Prepared, RunContext, Scene, Tool, ToolError, Work};
 use crate::ids::{Digest, SessionId};
+use crate::permission::Rules;
 
 pub(crate) struct TestScene {
     _dir: tempfile::TempDir,
     pub(crate) root: PathBuf,
     pub(crate) plan_file: Option<PathBuf>,
     pub(crate) private: Vec<PathBuf>,
+    pub(crate) rules: Option<Arc<Rules>>,
     pub(crate) reads: RefCell<HashMap<PathBuf, Digest>>,
     pub(crate) cancel: CancellationToken,
 }
@@ -33,6 +35,7 @@ impl TestScene {
             root,
             plan_file: None,
             private: Vec::new(),
+            rules: None,
             reads: RefCell::default(),
             cancel: CancellationToken::new(),
         }
@@ -46,7 +49,11 @@ impl TestScene {
             reads: Arc::new(self.reads.borrow().clone()),
             env: Arc::new(vec![("HOME".into(), self.root.join("home").to_str().unwrap().into())]),
             scratch: self.root.clone(),
-            private: self.private.clone().into(),
+            closed: Closed {
+                own: self.private.clone().into(),
+                rules: self.rules.clone(),
+                cwd: self.path(""),
+            },
         }
     }
 

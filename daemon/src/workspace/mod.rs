@@ -14,6 +14,7 @@ mod folder;
 pub mod hunks;
 mod ignored;
 mod locate;
+mod programs;
 mod project;
 pub mod snapshot;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use error::{Kind, PathError};
 pub use file::{Expected, FileContent, Replaced, private_folder};
 pub use folder::{Cut, Folder, FolderEntry};
 pub use locate::{Base, Located, locate, locate_entry};
+pub use programs::is_foreign_program;
 pub use project::{ProjectFacts, fill_if_empty, is_still_there, project_facts, project_folder};
 pub use walk::{Depth, Found, Walk, WalkEnd, walk};
 

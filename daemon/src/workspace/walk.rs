@@ -17,8 +17,8 @@ const MAX_DEPTH: usize = 128;
 /// How to walk.
 pub struct Walk<'a> {
     pub depth: Depth,
-    /// Folders that are passed over: agentd's own.
-    pub skip: &'a [PathBuf],
+    /// What is passed over, with all that is in it: agentd's own folders, what a rule closes.
+    pub skip: &'a dyn Fn(&Path) -> bool,
     /// Asked often; `true` ends the walk.
     pub stop: &'a dyn Fn() -> bool,
 }
@@ -118,7 +118,7 @@ impl Walker<'_> {
         let below = below.join(&entry.name);
         let real = self.folder.real().join(&below);
         let is_folder = entry.kind == Kind::Folder;
-        if is_kernel_folder_name(&real) || self.how.skip.iter().any(|skip| real.starts_with(skip)) {
+        if is_kernel_folder_name(&real) || (self.how.skip)(&real) {
             return ControlFlow::Continue(());
         }
         if rules.ignore(&real, is_folder) {

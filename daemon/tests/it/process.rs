@@ -94,7 +94,7 @@ impl Place {
             reads: Arc::new(HashMap::new()),
             env: Arc::new(self.env()),
             scratch: self.path().into(),
-            private: Arc::default(),
+            closed: agentd::tool::Closed::default(),
         }
     }
 

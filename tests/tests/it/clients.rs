@@ -223,18 +223,19 @@ open(sys.argv[2], "w").write(said)
 #[test]
 fn s3_what_the_daemon_started_may_not_speak_to_it_however_often_forked() {
     for (name, wrap) in [
-        ("directly", "python3 knock.py SOCKET said"),
+        ("directly", "python3 knock.py \"$(cat where)\" said"),
         (
             "double fork",
-            "setsid sh -c '(python3 knock.py SOCKET said &)'; while [ ! -s said ]; do sleep 0.05; done",
+            "setsid sh -c '(python3 knock.py \"$(cat where)\" said &)'; while [ ! -s said ]; do sleep 0.05; done",
         ),
     ] {
         let run = call("run_shell", json!({"command": "{{prompt}}", "timeout_ms": 20_000}));
         let world = World::new(Script::new().rule("run", json!({"answers": 0}), run));
         world.home.project().write("knock.py", KNOCK);
-        let command = wrap.replace("SOCKET", &world.daemon.socket().display().to_string());
+        // The gate refuses a command that names it.
+        world.home.project().write("where", &world.daemon.socket().display().to_string());
         let mut chat = world.session("default");
-        chat.prompt(&command);
+        chat.prompt(wrap);
         let approval = chat.approval();
         chat.choose(&approval, "allowOnce");
         assert_eq!(chat.outcome(), "finished");

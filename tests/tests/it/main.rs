@@ -21,6 +21,7 @@ mod plan_gate;
 mod plan_modes;
 mod providers;
 mod returning;
+mod rules;
 mod service;
 mod storage;
 mod taking_back;

@@ -25,7 +25,8 @@ fn allow_once_runs_exactly_the_stored_input_once() {
     assert!(approval["tool"]["diff"].as_str().unwrap().contains("+new"), "{approval}");
     let choices: Vec<_> =
         approval["choices"].as_array().unwrap().iter().map(|choice| choice["id"].as_str().unwrap()).collect();
-    assert_eq!(choices, ["allowOnce", "deny"]);
+    // An edit is never the same one again, so it is not allowed for good.
+    assert_eq!(choices, ["allowOnce", "allowForSession", "deny"]);
     assert_eq!(world.home.project().read("src/a.rs"), "fn a() {}\n");
     chat.choose(&approval, "allowOnce");
     assert_eq!(chat.outcome(), "finished");
@@ -73,7 +74,7 @@ fn j10_entering_plan_mode_cancels_a_waiting_edit() {
         (&resolved["approvalId"], &resolved["resolution"]),
         (&approval["approvalId"], &json!("cancelled"))
     );
-    assert_eq!(resolved["by"]["client"], "mode changed");
+    assert_eq!(resolved["by"]["client"], "the mode or a rule changed");
     assert_eq!(chat.respond(&approval, "allowOnce", json!({})).unwrap_err().code, -32051);
     assert_eq!(chat.outcome(), "finished");
     assert_eq!(

@@ -3,6 +3,7 @@
 use agentd_protocol::Mode;
 use agentd_protocol::approval::{By, ChoiceId};
 use agentd_protocol::event::{EventBody, ResetReason, Resolution, Text, ToolStatus};
+use agentd_protocol::permission::RuleLayer;
 use agentd_protocol::plan::PlanAuthor;
 
 use super::Output;
@@ -71,6 +72,7 @@ pub(crate) fn told(body: &EventBody) -> Option<Line> {
         EventBody::ModeChanged { from, to, by } => mode_changed(*from, *to, by),
         EventBody::PlanEntered { path, .. } => note(&format!("Plan mode: only {path} can be written.")),
         EventBody::TitleChanged { title } => note(&format!("The session is called \"{title}\" now.")),
+        EventBody::RuleAdded { rule, layer, by } => rule_added(rule, *layer, by),
         EventBody::TurnResumed {} => note(RESUMED),
         EventBody::SessionHandedOver { bundle, by } => {
             note(&format!("Handed over to the bundle {bundle} by {}.", who(by)))
@@ -85,6 +87,15 @@ pub(crate) fn told(body: &EventBody) -> Option<Line> {
         Output::Line(line) => Some(line),
         _ => None,
     }
+}
+
+/// A rule that an answer made.
+pub(super) fn rule_added(rule: &str, layer: RuleLayer, by: &By) -> Output {
+    let reach = match layer {
+        RuleLayer::Session => "in this session",
+        RuleLayer::User | RuleLayer::Project | RuleLayer::Flags | RuleLayer::Saved => "in this project",
+    };
+    note(&format!("Allowed {reach} by {}: {rule}", who(by)))
 }
 
 /// A call that did not do what was asked: how, why, and the first line of what was said about it.
@@ -169,6 +180,8 @@ pub(crate) fn settled(
                 ChoiceId::KeepPlanning => format!("kept in planning by {who}"),
                 ChoiceId::Answer => format!("answered by {who}"),
                 ChoiceId::AllowOnce => format!("approved by {who}"),
+                ChoiceId::AllowForSession => format!("approved for this session by {who}"),
+                ChoiceId::AllowAlways => format!("approved for this project by {who}"),
                 // Three ways to carry a plan out.
                 ChoiceId::ClearAndExecute | ChoiceId::Execute | ChoiceId::ManualExecute => {
                     format!("approved by {who}: {}", label.unwrap_or(choice.name()))

@@ -66,6 +66,7 @@ pub(crate) fn tool(command: &str) -> Approval {
                 effects: vec![format!("run {command}")],
                 confinement: Some("off".into()),
                 reason: "command.unconfined".into(),
+                rules: vec![],
                 diff: None,
             },
         },

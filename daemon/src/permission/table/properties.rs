@@ -4,11 +4,11 @@ use std::path::Path;
 
 use agentd_protocol::mode::Mode;
 use agentd_protocol::permission::Confinement;
-use super::super::Ruling::{Allow, Ask, Deny};
 use agentd_protocol::session::Origin;
 use proptest::prelude::*;
 
-use super::{Case, PLAN, read, run, write};
+use super::{Case, PLAN, read, rules, run, write};
+use crate::permission::Ruling::{Allow, Ask, Deny};
 use crate::permission::effect::Effect;
 use crate::permission::rules::TOOLS;
 use crate::permission::{Answer, PlanShell, Rules, Sandbox, judge, judge_again_after_answer};
@@ -52,7 +52,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
     };
     prop_oneof![
         1 => Just(Rules::unreadable()),
-        8 => (names(), names(), names()).prop_map(|(deny, ask, allow)| Rules::parse(&deny, &ask, &allow).0),
+        8 => (names(), names(), names()).prop_map(|(deny, ask, allow)| rules(&deny, &ask, &allow)),
     ]
 }
 

@@ -6,6 +6,7 @@ mod damage;
 mod durability;
 mod feed;
 mod forks;
+mod grants;
 mod history;
 mod index;
 mod live;
@@ -313,7 +314,7 @@ fn registry(
     let keys = Arc::new(KeyStore::new(paths, &env));
     let mut tools = tool::builtin(&spawner);
     tools.push(Arc::new(ProbeTool(Arc::clone(probe))));
-    let (rules, _) = Rules::parse(&[], &[], &[]);
+    let rules = Rules::default();
     Registry::new(Arc::new(Deps {
         clock: clock.clone(),
         own: paths.own_dirs().iter().map(|dir| paths::canonical(dir)).collect(),

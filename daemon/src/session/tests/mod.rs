@@ -27,6 +27,7 @@ use super::state::SessionState;
 use crate::ids::{CallId, DaemonId, Digest, MessageId, Seq, SessionId, TurnId, digest_of};
 use crate::journal::RecordRef;
 use crate::model::message::Stop;
+use crate::permission::{Grant, Layer};
 
 /// The ids that a made-up history uses: few, so that records meet.
 struct Cast {
@@ -252,6 +253,7 @@ impl Cast {
             (self.created().into(), Some("sessionCreated")),
             (mode_changed(Mode::Default, Mode::Plan), Some("modeChanged")),
             (TitleChanged { title: "T".into() }.into(), Some("titleChanged")),
+            (RuleAdded { grant: grant(Layer::Session), by: by() }.into(), Some("ruleAdded")),
             (
                 SessionForked {
                     from: self.session,
@@ -336,6 +338,10 @@ fn raw(text: &str) -> Box<serde_json::value::RawValue> {
     serde_json::from_str(text).unwrap()
 }
 
+fn grant(layer: Layer) -> Grant {
+    Grant { rule: "Bash(cargo test)".into(), layer, unconfined: true, identity: None }
+}
+
 fn tool_subject(call: &CallId) -> ToolSubject {
     ToolSubject {
         call_id: call.clone(),
@@ -346,6 +352,7 @@ fn tool_subject(call: &CallId) -> ToolSubject {
         confinement: Some("workspace".into()),
         reason: "table".into(),
         diff: Some("+x".into()),
+        rules: vec![],
     }
 }
 

@@ -1,0 +1,202 @@
+//! Commands that run the command in their arguments.
+
+use super::parse::base_name;
+use super::word::Token;
+
+/// What a command runs besides itself.
+pub(super) enum Inner {
+    Words(Vec<Token>),
+    /// Read as a command line of its own.
+    Text(String),
+    /// Something that is not known.
+    Unknown,
+}
+
+/// Options of each wrapper that take a word after them.
+const WRAPPERS: &[(&str, &[&str])] = &[
+    ("builtin", &[]),
+    ("chroot", &["--userspec", "--groups"]),
+    ("chrt", &["-T", "-P", "-D"]),
+    ("command", &[]),
+    ("doas", &["-u", "-C"]),
+    ("env", &["-u", "--unset", "-C", "--chdir"]),
+    ("exec", &["-a"]),
+    ("flock", &["-w", "--timeout", "--wait", "-E", "--conflict-exit-code"]),
+    ("ionice", &["-c", "-n", "--class", "--classdata"]),
+    ("nice", &["-n", "--adjustment"]),
+    ("nohup", &[]),
+    ("nsenter", &["-t", "--target"]),
+    ("parallel", &["-j", "--jobs", "-a", "-I"]),
+    ("pkexec", &["--user"]),
+    ("setsid", &[]),
+    ("stdbuf", &["-i", "-o", "-e"]),
+    ("strace", &["-e", "-o", "-p", "-s"]),
+    ("sudo", &["-u", "-g", "-C", "-h", "-p", "-D", "-R", "-T", "-U", "--user", "--group", "--chdir"]),
+    ("taskset", &["-c", "--cpu-list"]),
+    ("time", &["-f", "-o"]),
+    ("timeout", &["-s", "--signal", "-k", "--kill-after"]),
+    ("unshare", &[]),
+    ("watch", &["-n", "--interval"]),
+    (
+        "xargs",
+        &[
+            "-n",
+            "-I",
+            "-L",
+            "-P",
+            "-d",
+            "-E",
+            "-s",
+            "-a",
+            "--max-args",
+            "--max-procs",
+            "--arg-file",
+            "--delimiter",
+            "--replace",
+        ],
+    ),
+    ("busybox", &[]),
+    ("toybox", &[]),
+];
+
+const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh", "ash", "fish"];
+
+/// What runs inside a command with these words.
+pub(super) fn inner(words: &[Token]) -> Vec<Inner> {
+    let Some((name, arguments)) = words.split_first() else { return Vec::new() };
+    let program = base_name(&name.value);
+    if SHELLS.contains(&program) {
+        return shell(arguments);
+    }
+    match program {
+        "eval" => vec![text(arguments)],
+        "find" | "fd" => found(arguments),
+        "su" | "runuser" => after(arguments, &["-c", "--command"]),
+        "ssh" => arguments.iter().filter(|word| word.value.contains(' ')).map(one).collect(),
+        "env"
+            if arguments
+                .iter()
+                .any(|word| word.value.starts_with("-S") || word.value.starts_with("--split")) =>
+        {
+            let texts = arguments
+                .iter()
+                .filter(|word| !word.value.starts_with("--split-string") || word.value.contains('='));
+            texts
+                .map(|word| {
+                    let value = word.value.trim_start_matches("--split-string=").trim_start_matches("-S");
+                    if word.known { Inner::Text(value.to_owned()) } else { Inner::Unknown }
+                })
+                .collect()
+        }
+        _ => match WRAPPERS.iter().find(|(wrapper, _)| *wrapper == program) {
+            Some((wrapper, options)) => wrapped(wrapper, options, arguments),
+            None => Vec::new(),
+        },
+    }
+}
+
+fn one(word: &Token) -> Inner {
+    if word.known { Inner::Text(word.value.clone()) } else { Inner::Unknown }
+}
+
+fn text(words: &[Token]) -> Inner {
+    if words.iter().all(|word| word.known) {
+        Inner::Text(words.iter().map(|word| word.value.as_str()).collect::<Vec<_>>().join(" "))
+    } else {
+        Inner::Unknown
+    }
+}
+
+/// `sh -c 'text' name …`, `sh -ec 'text'`; `sh file` runs what nobody has looked into, as any program does.
+fn shell(arguments: &[Token]) -> Vec<Inner> {
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let value = word.value.as_str();
+        if !value.starts_with(['-', '+']) {
+            return Vec::new();
+        }
+        if value.starts_with('-') && !value.starts_with("--") && value.contains('c') {
+            return words
+                .find(|word| !word.value.starts_with(['-', '+']))
+                .map(one)
+                .into_iter()
+                .collect();
+        }
+        if matches!(value, "-O" | "+O" | "-o" | "+o" | "--rcfile" | "--init-file") {
+            words.next();
+        }
+    }
+    Vec::new()
+}
+
+/// What stands after one of these options.
+fn after(arguments: &[Token], options: &[&str]) -> Vec<Inner> {
+    let mut found = Vec::new();
+    for pair in arguments.windows(2) {
+        if options.contains(&pair[0].value.as_str()) {
+            found.push(one(&pair[1]));
+        }
+    }
+    found
+}
+
+/// `find … -exec words ;`.
+fn found(arguments: &[Token]) -> Vec<Inner> {
+    let mut inner = Vec::new();
+    let mut rest = arguments;
+    while let Some(at) = rest.iter().position(|word| {
+        matches!(
+            word.value.as_str(),
+            "-exec" | "-execdir" | "-ok" | "-okdir" | "-x" | "-X" | "--exec" | "--exec-batch"
+        )
+    }) {
+        let words = &rest[at + 1..];
+        let end =
+            words.iter().position(|word| matches!(word.value.as_str(), ";" | "+")).unwrap_or(words.len());
+        inner.push(Inner::Words(words[..end].to_vec()));
+        rest = &words[end..];
+    }
+    inner
+}
+
+fn wrapped(wrapper: &str, options: &[&str], arguments: &[Token]) -> Vec<Inner> {
+    let mut rest = arguments;
+    // Options, and assignments of `env` and `sudo`.
+    while let Some((word, more)) = rest.split_first() {
+        let value = word.value.as_str();
+        let assigns =
+            matches!(wrapper, "env" | "sudo" | "doas") && value.contains('=') && !value.starts_with('-');
+        if value == "--" {
+            rest = more;
+            break;
+        }
+        if !value.starts_with('-') && !assigns {
+            break;
+        }
+        if assigns || !word.known {
+            // Nobody has looked at what it sets.
+            return vec![Inner::Unknown, Inner::Words(more.to_vec())];
+        }
+        rest = if options.contains(&value) { more.get(1..).unwrap_or_default() } else { more };
+    }
+    // What comes before the command: a time, a lock, a mask, a root.
+    let skip = match wrapper {
+        "timeout" | "flock" | "chroot" | "chrt" => 1,
+        "taskset" if !arguments.iter().any(|word| matches!(word.value.as_str(), "-c" | "--cpu-list")) => 1,
+        _ => 0,
+    };
+    let rest = rest.get(skip..).unwrap_or_default();
+    match (wrapper, rest) {
+        (_, []) => Vec::new(),
+        ("flock", [option, line]) if matches!(option.value.as_str(), "-c" | "--command") => vec![one(line)],
+        // It hands its words to a shell.
+        ("watch" | "parallel", words) => vec![text(words)],
+        ("xargs", words) => {
+            // More words come from its input.
+            let mut words = words.to_vec();
+            words.push(Token { raw: "…".into(), value: "…".into(), ..Token::default() });
+            vec![Inner::Words(words)]
+        }
+        (_, words) => vec![Inner::Words(words.to_vec())],
+    }
+}
