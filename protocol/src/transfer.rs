@@ -43,9 +43,9 @@ pub struct ExportResult {
 
 /// `session/import`: makes a session of a bundle, whole or not at all. One that was handed over keeps its id; where this
 /// daemon still has the session that was handed over, it is taken back. A copy becomes a new session. Approvals, waiting
-/// prompts and snapshots do not come along; the mode is at most `acceptEdits`. Errors: `invalidInput` (`path`, `cwd`,
-/// `sessionId`, `env`), `conflict` (the session is here and was not handed over by this bundle), `refused` (a program),
-/// `unsupported` (a bundle of a later version), `storage`.
+/// prompts and snapshots do not come along; the mode is at most `acceptEdits`. Errors: `invalidInput` (`path`: no bundle, one of a
+/// later version, or one that lacks what it names; `cwd`, `sessionId`, `env`), `conflict` (the session is here and was not handed over by this bundle, or
+/// the bundle does not go on from what was), `refused` (a program), `storage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

@@ -163,7 +163,7 @@ impl Registry {
         if bundle.manifest().about.copy || here.handed_over.is_none() || here.epoch >= epoch {
             return Err(is_here(&source.state.handle));
         }
-        let importing = Importing { bundle, params, id, caller, given_away: Some(here) };
+        let importing = Importing { bundle, params, id, caller, given_away: Some(&source) };
         let staged = stage(&self.deps, &importing).await?;
         let folder = staged.folder.clone();
         match self.ask(id, |reply| Command::GiveWay { epoch, staged: folder, reply }).await {

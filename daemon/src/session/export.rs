@@ -178,6 +178,19 @@ pub fn not_named(error: BundleError) -> SessionError {
 /// The blobs that the records up to `upto` name. Not those that only keep what a file held before it was changed: they are
 /// for taking changes back where they were made.
 async fn blobs(reader: &JournalReader, upto: Seq) -> Result<BTreeSet<Digest>, SessionError> {
+    named(reader, upto, named_in).await
+}
+
+/// The blobs without which what was said cannot be read: prompt, tools, messages.
+pub(super) async fn texts(reader: &JournalReader, upto: Seq) -> Result<BTreeSet<Digest>, SessionError> {
+    named(reader, upto, texts_in).await
+}
+
+async fn named(
+    reader: &JournalReader,
+    upto: Seq,
+    each: fn(&str, &mut BTreeSet<Digest>),
+) -> Result<BTreeSet<Digest>, SessionError> {
     let mut found = BTreeSet::new();
     let mut after = Seq(0);
     loop {
@@ -185,7 +198,7 @@ async fn blobs(reader: &JournalReader, upto: Seq) -> Result<BTreeSet<Digest>, Se
         let Some(last) = commits.last().map(Commit::last) else { return Ok(found) };
         found = blocking(move || {
             for commit in commits.iter().take_while(|commit| commit.seq <= upto) {
-                commit.records.iter().for_each(|record| named_in(record.get(), &mut found));
+                commit.records.iter().for_each(|record| each(record.get(), &mut found));
             }
             found
         })
@@ -208,6 +221,31 @@ fn named_in(record: &str, found: &mut BTreeSet<Digest>) {
         return;
     }
     collect(&value, found);
+}
+
+/// The texts that a record keeps in blobs. A snapshot of a file is none: its session goes on without it.
+fn texts_in(record: &str, found: &mut BTreeSet<Digest>) {
+    if !record.contains("sha256:") {
+        return;
+    }
+    let Ok(value) = serde_json::from_str::<Value>(record) else { return };
+    let digest = |value: &Value| value.as_str().and_then(|text| text.parse::<Digest>().ok());
+    if value["type"] == "sessionCreated" {
+        found.extend([&value["systemPrompt"], &value["tools"]].into_iter().filter_map(digest));
+    }
+    fn kept(value: &Value, found: &mut BTreeSet<Digest>) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| kept(item, found)),
+            Value::Object(fields) => {
+                if let Some(blob) = fields.get("blob").and_then(Value::as_str) {
+                    found.extend(blob.parse::<Digest>().ok());
+                }
+                fields.values().for_each(|field| kept(field, found));
+            }
+            _ => {}
+        }
+    }
+    kept(&value, found);
 }
 
 fn collect(value: &Value, found: &mut BTreeSet<Digest>) {
@@ -241,6 +279,7 @@ impl Session {
     /// Gives the session away with a bundle that is whole. Asked again, the bundle only gets its name.
     pub(super) async fn hand_over(&mut self, handing: Handing) -> Result<(), SessionError> {
         let Handing { packed, target, replace, record, head, journal } = handing;
+        let again = record.is_none();
         let given = self.give_away(record, head, journal).await;
         if let Err(error) = given {
             let in_doubt = matches!(error, SessionError::Storage { changed: Changed::Unknown, .. });
@@ -252,7 +291,15 @@ impl Session {
         let named = self.deps.journals.name_bundle(packed.temporary.clone(), target.clone(), replace).await;
         if let Err(error) = named {
             self.deps.journals.drop_bundle(packed.temporary).await;
+            // Two who handed it over at once, to the same place: it has the one bundle that there is.
+            let exists = matches!(error, BundleError::Exists(_));
+            if exists && self.stands_at(&target).await == Some(packed.digest) {
+                return self.bundle_is_there(target).await;
+            }
             let why = not_named(error);
+            if again {
+                return Err(why);
+            }
             return Err(storage(format!(
                 "the session is handed over, and its bundle is not there: {why}. Write it again, elsewhere if need be: \
                  agentctl export {} --format bundle -o FILE",
@@ -318,22 +365,32 @@ impl Session {
         }
     }
 
+    /// The digest of the bundle of this session, as it is now, that stands there; if one does.
+    async fn stands_at(&self, path: &Path) -> Option<Digest> {
+        let found = self.deps.journals.open_bundle(path.to_owned()).await.ok()?;
+        let about = &found.manifest().about;
+        let ours = (self.state.id(), self.state.owner_epoch, false);
+        ((about.session_id, about.owner_epoch, about.copy) == ours).then(|| found.digest())
+    }
+
+    /// Whether the session can be done without here: it was not handed over, or the bundle that it went into still stands
+    /// where it was written. One that was imported elsewhere and thrown away since is not known from one that got lost.
+    pub(super) async fn is_not_all_that_is_left(&self) -> bool {
+        match &self.state.handed_over {
+            None => true,
+            Some(handed) => handed.named && self.stands_at(&handed.bundle).await.is_some(),
+        }
+    }
+
     /// After a start: a bundle that was whole when the daemon died gets its name.
     pub(super) async fn finish_handing_over(&mut self) -> Result<(), SessionError> {
         let Some(handed) = self.state.handed_over.clone().filter(|handed| !handed.named) else {
             return Ok(());
         };
-        let (id, epoch) = (self.state.id(), self.state.owner_epoch);
+        let id = self.state.id();
         let temporary = bundle::temporary(&handed.bundle, id, false);
         let named = self.deps.journals.name_bundle(temporary, handed.bundle.clone(), false).await;
-        let there = named.is_ok() || {
-            let found = self.deps.journals.open_bundle(handed.bundle.clone()).await;
-            found.is_ok_and(|found| {
-                let about = &found.manifest().about;
-                (about.session_id, about.owner_epoch, about.copy) == (id, epoch, false)
-            })
-        };
-        if !there {
+        if named.is_err() && self.stands_at(&handed.bundle).await.is_none() {
             tracing::warn!(
                 session = %id,
                 "the session is handed over and its bundle is not at {}; agentctl export writes it again",

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use agentd_protocol::Mode;
 use agentd_protocol::session::ForkedFrom;
 use agentd_protocol::transfer::ImportParams;
+use sha2::{Digest as _, Sha256};
 
 use super::blocking;
-use super::command::{Caller, Ownership};
+use super::command::{Caller, Snapshot};
 use super::commit::storage;
 use super::deps::Deps;
 use super::error::SessionError;
@@ -21,7 +22,7 @@ use super::record::{BundleNamed, Created, FORMAT, PlanCopy, Record, SessionForke
 use super::state::SessionState;
 use crate::ids::{Digest, Seq, SessionId, digest_of};
 use crate::journal::bundle::{About, Bundle, BundleError};
-use crate::journal::{Commit, Damage, Durability, Journal};
+use crate::journal::{Commit, Damage, Durability, Journal, JournalReader};
 use crate::{context, process};
 
 /// Characters of a handle, as agentd makes them.
@@ -39,7 +40,7 @@ pub struct Importing<'a> {
     pub id: SessionId,
     pub caller: &'a Caller,
     /// The session that this daemon gave away with it, if it has it still.
-    pub given_away: Option<&'a Ownership>,
+    pub given_away: Option<&'a Snapshot>,
 }
 
 impl Importing<'_> {
@@ -173,13 +174,19 @@ async fn finish(
     let deps = heir.deps;
     let mut unpacked = read(deps, importing, staged).await?;
     check(importing, &unpacked.state, plan.as_deref())?;
+    match importing.given_away {
+        Some(source) => goes_on(source, &unpacked).await?,
+        None => has_its_blobs(importing, &unpacked).await?,
+    }
     let handle = &unpacked.state.created.handle;
     heir.handle = if importing.about().copy { new_handle(handle) } else { handle.clone() };
 
     // What the journal begins with, where that is another session or another folder.
     let was = created(&unpacked.first)?;
     let moved = was.cwd != cwd;
-    if importing.about().copy || moved {
+    // Whose child it is only the journals here can say.
+    let orphan = was.parent.is_some() && importing.given_away.is_none();
+    if importing.about().copy || moved || orphan {
         let begun = unpacked.first.place.offset + u64::from(unpacked.first.place.len);
         let (at, rest) = match importing.about().copy {
             true => (deps.clock.now(), begun..unpacked.journal.bytes()),
@@ -193,7 +200,8 @@ async fn finish(
     let Unpacked { mut journal, state, .. } = unpacked;
 
     let copy = heir.copy_plan(&state, plan.unwrap_or_default()).await?;
-    let mode = narrower(narrower(state.mode, importing.about().mode), Mode::AcceptEdits);
+    let widest = if holds_home(&deps.home, &cwd) { Mode::Default } else { Mode::AcceptEdits };
+    let mode = narrower(narrower(state.mode, importing.about().mode), widest);
     let mut records = vec![begins_here(importing, &state, mode, &cwd, copy.clone())];
     if !importing.about().copy {
         // The same number as where it was: whoever follows it there goes on with what comes next.
@@ -220,7 +228,8 @@ fn begins_with(
     cwd: &Path,
 ) -> Created {
     if !importing.about().copy {
-        return Created { cwd: cwd.to_owned(), ..was };
+        let parent = was.parent.filter(|_| importing.given_away.is_some());
+        return Created { cwd: cwd.to_owned(), parent, ..was };
     }
     Created {
         daemon_id: heir.deps.daemon_id,
@@ -258,9 +267,80 @@ fn begins_here(
         mode,
         by,
         plan,
-        plan_files: importing.given_away.map(|given| given.plan_files.clone()).unwrap_or_default(),
+        plan_files: importing.given_away.map(|given| given.ownership.plan_files.clone()).unwrap_or_default(),
     }
     .into()
+}
+
+/// A project that is a person's home, or holds it: a bundle may name it, and edits without asking are for what somebody
+/// chose.
+fn holds_home(home: &Path, cwd: &Path) -> bool {
+    home.starts_with(cwd)
+}
+
+/// Whether a bundle goes on from what was handed over here: the same commits up to the one that gave it away, but for the
+/// folder that the first one names. A higher number of owners alone proves nothing.
+async fn goes_on(source: &Snapshot, unpacked: &Unpacked) -> Result<(), SessionError> {
+    let upto = source.ownership.handed_over.as_ref().map_or(source.head, |handed| handed.seq);
+    let (ours, theirs) = (past(&source.reader, upto).await?, past(&unpacked.journal.reader(), upto).await?);
+    if ours == theirs { Ok(()) } else { Err(not_from_here(source)) }
+}
+
+/// Bytes of journal that are read at a time.
+const PAGE: u64 = 1024 * 1024;
+
+/// The digest of all commits up to a number, whatever folder the first one names; absent if that is the end of none.
+async fn past(reader: &JournalReader, upto: Seq) -> Result<Option<Digest>, SessionError> {
+    let mut sum = Sha256::new();
+    let mut after = Seq(0);
+    loop {
+        let commits = reader.commits_after(after, PAGE).await.map_err(unstored)?;
+        let Some(last) = commits.last().map(Commit::last) else { return Ok(None) };
+        sum = blocking(move || {
+            for commit in commits.iter().take_while(|commit| commit.last() <= upto) {
+                let records = match commit.seq {
+                    Seq(1) => made_out(commit, Created { cwd: PathBuf::new(), ..created(commit)? }),
+                    _ => commit.records.clone(),
+                };
+                sum.update(format!("{} {}", commit.seq.0, commit.at));
+                records
+                    .iter()
+                    .for_each(|record| sum.update(format!("{} {}", record.get().len(), record.get())));
+                after = commit.last();
+            }
+            Ok::<_, SessionError>((sum, after))
+        })
+        .await
+        .map(|(sum, read)| {
+            after = read;
+            sum
+        })?;
+        if last >= upto {
+            return Ok((after == upto).then(|| Digest::from_bytes(sum.finalize().into())));
+        }
+    }
+}
+
+fn not_from_here(source: &Snapshot) -> SessionError {
+    SessionError::Conflict(format!(
+        "this session is here as {}, and the bundle does not go on from what was handed over; nothing was changed",
+        source.state.handle
+    ))
+}
+
+/// A session that is new here brings along what its turns need.
+async fn has_its_blobs(importing: &Importing<'_>, unpacked: &Unpacked) -> Result<(), SessionError> {
+    let named = super::export::texts(&unpacked.journal.reader(), unpacked.state.head).await?;
+    for text in named {
+        if !unpacked.journal.blobs().has(text).await.map_err(unstored)? {
+            let path = importing.bundle.path().display();
+            return Err(SessionError::invalid(
+                "path",
+                format!("{path} is not to be taken in: its journal names a text that is not in it, {text}"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the journal as it is read when a session is loaded, and refuses what a whole one has not.

@@ -102,9 +102,11 @@ impl Session {
         let changed = state.updated_at > unchanged_since;
         let at_work = state.turn.is_some() || !self.flight.is_free() || next_step(state) != Step::Idle;
         let waits = !state.approvals.is_empty() || !state.inbox.is_empty();
-        // Until its bundle is known to be there, this may be all that is left of it.
-        let halfway = state.handed_over.as_ref().is_some_and(|handed| !handed.named);
-        if changed || at_work || waits || halfway || self.feed.is_watched() || !self.waiters.is_empty() {
+        if changed || at_work || waits || self.feed.is_watched() || !self.waiters.is_empty() {
+            return Ok(false);
+        }
+        if !self.is_not_all_that_is_left().await {
+            tracing::info!(session = %self.state.id(), "retention: its bundle is not where it was written, so it stays");
             return Ok(false);
         }
         self.delete().await.map(|()| true)

@@ -174,17 +174,67 @@ fn what_changed_between_turns_stays() {
     std::fs::remove_file(project.path.join("lines.txt")).unwrap();
     turn(&mut chat);
     let all = changes(&mut chat, json!({}));
-    assert_eq!(others(&all), ["README.md", "lines.txt", "pulled.txt"], "{all}");
+    assert_eq!(others(&all), ["lines.txt", "pulled.txt"], "{all}");
+    // What the session did to a file that was changed in between is told from there, and goes back to there.
+    assert!(all["notes"].to_string().contains("what the others left: README.md"), "{all}");
     assert!(all["notes"].to_string().contains("somebody else"), "{all}");
     // Of one turn alone it is the session's, down to what it found.
     assert_eq!(others(&changes(&mut chat, json!({"turn": 2}))), Vec::<String>::new());
     let (back, stays) = rewind(&mut chat, 2);
-    assert_eq!(back, ["own.txt", "src/a.rs"]);
-    assert_eq!(stays, ["README.md", "lines.txt", "pulled.txt"]);
-    assert_eq!(file(&world, "README.md").as_deref(), Some("a person\nmore\n"));
+    assert_eq!(back, ["own.txt", "src/a.rs", "README.md"]);
+    assert_eq!(stays, ["lines.txt", "pulled.txt"]);
+    assert_eq!(file(&world, "README.md").as_deref(), Some("a person\n"));
     assert_eq!(file(&world, "pulled.txt").as_deref(), Some("a colleague\n"));
     assert_eq!((file(&world, "lines.txt"), file(&world, "own.txt")), (None, None));
     assert_eq!(file(&world, "src/a.rs").as_deref(), Some("fn a() {}\n"));
+}
+
+#[test]
+fn what_a_later_command_destroyed_of_others_work_is_shown_over_any_span_and_comes_back() {
+    let script = Script::new()
+        .step(shell("echo 1 >first.txt"))
+        .step(done())
+        .step(shell(
+            "rm mine.txt; mv kept.txt moved.txt; echo agent >over.txt; chmod 755 tool.sh; rm -r folder",
+        ))
+        .step(done())
+        .step(shell("echo 3 >>first.txt; echo 3 >third.txt"))
+        .step(done());
+    let world = world(script);
+    let project = world.home.project();
+    project.write("over.txt", "at the beginning\n");
+    commit(&world);
+    let mut chat = world.session("bypassPermissions");
+    turn(&mut chat);
+    project.write("mine.txt", "three hours\n");
+    project.write("kept.txt", &"a long text of somebody's\n".repeat(20));
+    project.write("over.txt", "a person\n");
+    project.write("tool.sh", "#!/bin/sh\n");
+    std::fs::create_dir(project.path.join("folder")).unwrap();
+    project.write("folder/deep.txt", "deep\n");
+    turn(&mut chat);
+    turn(&mut chat);
+    let all = changes(&mut chat, json!({}));
+    let shown = names(&all["files"]);
+    for path in ["mine.txt", "kept.txt", "over.txt", "folder/deep.txt", "moved.txt", "first.txt", "third.txt"]
+    {
+        assert!(shown.iter().any(|name| name == path), "{path} in {shown:?}");
+    }
+    assert_eq!(others(&all), Vec::<String>::new(), "{all}");
+    let (_, stays) = rewind(&mut chat, 3);
+    assert_eq!(stays, Vec::<String>::new());
+    for (path, content) in [
+        ("mine.txt", Some("three hours\n")),
+        ("over.txt", Some("a person\n")),
+        ("folder/deep.txt", Some("deep\n")),
+        ("tool.sh", Some("#!/bin/sh\n")),
+        ("moved.txt", None),
+        ("first.txt", None),
+        ("third.txt", None),
+    ] {
+        assert_eq!(file(&world, path).as_deref(), content, "{path}");
+    }
+    assert_eq!(file(&world, "kept.txt").unwrap().lines().count(), 20);
 }
 
 #[test]
@@ -235,10 +285,11 @@ fn what_others_do_while_a_turn_waits_stays_even_under_a_later_command() {
         chat.choose(&approval, "allowOnce");
         assert_eq!(chat.outcome(), "finished");
         let all = changes(&mut chat, json!({}));
-        assert_eq!(others(&all), ["README.md", "person.txt"], "{killed} {all}");
+        assert_eq!(others(&all), ["person.txt"], "{killed} {all}");
         let (back, stays) = rewind(&mut chat, 1);
-        assert_eq!((back.len(), stays), (4, vec!["README.md".to_owned(), "person.txt".to_owned()]));
-        assert_eq!(file(&world, "README.md").as_deref(), Some("a person\nagent\n"));
+        // Of the file that both changed the session's part goes.
+        assert_eq!((back.len(), stays), (5, vec!["person.txt".to_owned()]));
+        assert_eq!(file(&world, "README.md").as_deref(), Some("a person\n"));
         assert_eq!(file(&world, "person.txt").as_deref(), Some("a person\n"));
         assert_eq!((file(&world, "new.txt"), project.path.join("d").exists()), (None, false));
         assert!(file(&world, "lines.txt").is_some());

@@ -116,11 +116,7 @@ fn shell(arguments: &[Token]) -> Vec<Inner> {
             return Vec::new();
         }
         if value.starts_with('-') && !value.starts_with("--") && value.contains('c') {
-            return words
-                .find(|word| !word.value.starts_with(['-', '+']))
-                .map(one)
-                .into_iter()
-                .collect();
+            return words.find(|word| !word.value.starts_with(['-', '+'])).map(one).into_iter().collect();
         }
         if matches!(value, "-O" | "+O" | "-o" | "+o" | "--rcfile" | "--init-file") {
             words.next();

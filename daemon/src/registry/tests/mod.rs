@@ -5,6 +5,7 @@ mod clocks;
 mod damage;
 mod durability;
 mod feed;
+mod forged;
 mod forks;
 mod grants;
 mod history;

@@ -12,28 +12,28 @@ use super::plans::{PLAN, plan_file, presented};
 use super::*;
 use crate::ids::digest_of;
 
-fn to(id: SessionId, path: &Path) -> ExportParams {
+pub(super) fn to(id: SessionId, path: &Path) -> ExportParams {
     ExportParams { session_id: id, path: path.display().to_string(), copy: false, replace: false }
 }
 
-fn from(path: &Path) -> ImportParams {
+pub(super) fn from(path: &Path) -> ImportParams {
     ImportParams { path: path.display().to_string(), ..ImportParams::default() }
 }
 
-async fn export(home: &Home, params: &ExportParams) -> Result<ExportResult, SessionError> {
+pub(super) async fn export(home: &Home, params: &ExportParams) -> Result<ExportResult, SessionError> {
     home.registry.export(params, &person()).await
 }
 
-async fn import(home: &Home, params: &ImportParams) -> Result<ImportResult, SessionError> {
+pub(super) async fn import(home: &Home, params: &ImportParams) -> Result<ImportResult, SessionError> {
     home.registry.import(params, &person()).await
 }
 
-fn bundle(home: &Home, name: &str) -> PathBuf {
+pub(super) fn bundle(home: &Home, name: &str) -> PathBuf {
     home.project.parent().unwrap().join(name)
 }
 
 /// A session with a turn whose prompt lies in a blob.
-async fn spoken(home: &Home) -> SessionId {
+pub(super) async fn spoken(home: &Home) -> SessionId {
     let id = home.session(Mode::AcceptEdits).await;
     let turn = home.prompt(id, &format!("remember this: {}", "word ".repeat(10_000))).await.turn_id;
     home.wait(id, turn).await;
@@ -47,11 +47,11 @@ async fn go_on(home: &Home, id: SessionId) -> Value {
 }
 
 /// Names and contents, in their order.
-type Files = Vec<(String, Vec<u8>)>;
+pub(super) type Files = Vec<(String, Vec<u8>)>;
 /// Changes what a bundle says of itself.
 type Lie = Box<dyn FnOnce(&mut Value)>;
 
-fn files(path: &Path) -> Files {
+pub(super) fn files(path: &Path) -> Files {
     let mut archive = tar::Archive::new(std::fs::File::open(path).unwrap());
     let entries = archive.entries().unwrap().map(|entry| {
         let mut entry = entry.unwrap();
@@ -63,7 +63,7 @@ fn files(path: &Path) -> Files {
 }
 
 /// Writes a bundle whose list agrees with what is in it.
-fn write(path: &Path, mut files: Files, about: impl FnOnce(&mut Value)) {
+pub(super) fn write(path: &Path, mut files: Files, about: impl FnOnce(&mut Value)) {
     let mut manifest: Value = serde_json::from_slice(&files[0].1).unwrap();
     about(&mut manifest);
     manifest["files"] = files[1..]

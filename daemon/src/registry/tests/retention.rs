@@ -168,6 +168,33 @@ async fn what_is_live_waits_is_watched_or_halfway_given_away_stays_however_old()
 }
 
 #[tokio::test]
+async fn what_was_handed_over_goes_only_while_its_bundle_is_there() {
+    let home = Home::start(says("Hello.")).await;
+    home.clock.set(BEGIN);
+    let mut handed = Vec::new();
+    for (day, name) in [(1, "kept.agentd"), (2, "lost.agentd"), (3, "other.agentd")] {
+        let id = spoken_on(&home, day).await;
+        let file = home.project.parent().unwrap().join(name);
+        let params =
+            ExportParams { session_id: id, path: file.display().to_string(), copy: false, replace: false };
+        home.registry.export(&params, &person()).await.unwrap();
+        handed.push((id, file));
+    }
+    std::fs::remove_file(&handed[1].1).unwrap();
+    // Another bundle in its place is not its own.
+    std::fs::copy(&handed[0].1, &handed[2].1).unwrap();
+    for day in 5..60 {
+        spoken_on(&home, day).await;
+    }
+    home.store_settled().await;
+    let home = home.restart().await;
+    home.round(days(10)).await;
+    let left = home.on_disk();
+    let stays: Vec<_> = handed.iter().map(|(id, _)| left.contains(id)).collect();
+    assert_eq!(stays, [false, true, true]);
+}
+
+#[tokio::test]
 async fn a_session_that_was_touched_since_it_was_looked_up_stays() {
     let (home, ids) = used(3).await;
     let row = home.registry.list(&agentd_protocol::session::ListParams::default()).await.unwrap().sessions;

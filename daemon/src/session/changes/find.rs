@@ -10,7 +10,7 @@ use super::chain::{Chain, Point};
 use super::doubts::{Doubt, Doubts, Proof, prove};
 use super::span::{End, Range, resolve};
 use super::tools::{self, Told, ToolDelta};
-use super::{View, unread};
+use super::{View, since, unread};
 use crate::ids::digest_of;
 use crate::session::SessionError;
 use crate::session::commit::storage;
@@ -20,6 +20,11 @@ use crate::workspace::snapshot::{self, Change, ChangeKind, Kept as Place, Mode, 
 
 /// Bytes of contents that are compared with what tools told.
 const MAX_CHECKED: u64 = 64 << 20;
+
+/// Windows in which others changed something, that one answer looks back to.
+const MAX_SINCE: usize = 16;
+/// Files that a note names.
+const MAX_NAMED: usize = 10;
 
 /// The differences of a span, before contents are looked at.
 pub(super) struct Found {
@@ -36,6 +41,8 @@ pub(super) struct Found {
     pub(super) made: HashSet<String>,
     pub(super) notes: Vec<String>,
     pub(super) ends: Option<(TreeId, TreeId)>,
+    /// Files that are told from a later snapshot than the first: what others left there.
+    pub(super) since: HashMap<PathBuf, TreeId>,
 }
 
 impl View {
@@ -88,8 +95,10 @@ impl View {
             made: HashSet::new(),
             notes,
             ends: Some((old, new)),
+            since: HashMap::new(),
         };
-        let doubts = self.doubts(&chain, &mut found).await?;
+        let (mut doubts, windows) = self.doubts(&chain, &mut found).await?;
+        let changes = self.since_others(&chain, &windows, changes, &mut doubts, &mut found).await?;
         self.sort(&mut found, changes, &told, &doubts).await?;
         self.told_besides(&mut found, told).await?;
         found.left_out.sort_by(|a, b| a.path.cmp(&b.path));
@@ -170,6 +179,7 @@ impl View {
             made: HashSet::new(),
             notes,
             ends: None,
+            since: HashMap::new(),
         }
     }
 
@@ -190,8 +200,13 @@ impl View {
     }
 
     /// What the snapshots say of whose the changes are, and of what was there unseen.
-    async fn doubts(&self, chain: &Chain, found: &mut Found) -> Result<Doubts, SessionError> {
+    async fn doubts(
+        &self,
+        chain: &Chain,
+        found: &mut Found,
+    ) -> Result<(Doubts, Vec<Option<snapshot::Whose>>), SessionError> {
         let mut doubts = Doubts::default();
+        let mut windows = Vec::new();
         // The same places are named again and again.
         let mut last = None;
         for point in &chain.points()[..chain.points().len() - 1] {
@@ -210,6 +225,7 @@ impl View {
                 Some(looked) => looked.whose.clone(),
                 None => self.list::<snapshot::Whose>(point.whose.as_ref()).await?,
             };
+            windows.push(whose.clone());
             let Some(whose) = whose else {
                 doubts.all_unsure = true;
                 continue;
@@ -221,7 +237,48 @@ impl View {
             }
             found.made.extend(whose.made);
         }
-        Ok(doubts)
+        Ok((doubts, windows))
+    }
+
+    /// What others made or changed within the span and the session changed after that, in place of how it was before.
+    async fn since_others(
+        &self,
+        chain: &Chain,
+        windows: &[Option<snapshot::Whose>],
+        mut changes: Vec<Change>,
+        doubts: &mut Doubts,
+        found: &mut Found,
+    ) -> Result<Vec<Change>, SessionError> {
+        let Some((_, new)) = found.ends.clone() else { return Ok(changes) };
+        let place = Place { session: &self.session, root: chain.root() };
+        let last = since::last_by_others(windows);
+        if last.len() > MAX_SINCE {
+            found.notes.push(
+                "Others changed files in very many places of this span; what the session did to the oldest of them since \
+                 is told for shorter spans."
+                    .into(),
+            );
+        }
+        for (window, paths) in last.into_iter().rev().take(MAX_SINCE) {
+            let tree = chain.points()[window + 1].tree.clone();
+            let later = self.snapshots.changes(place, &tree, &new).await.map_err(unread)?;
+            let halves = later.iter().flat_map(|change| {
+                let (gone, came) = change.apart();
+                gone.into_iter().chain([came])
+            });
+            let theirs: Vec<Change> = halves.filter(|half| paths.contains(&path_text(&half.path))).collect();
+            let names = theirs.iter().map(|change| path_text(&change.path)).collect::<HashSet<_>>();
+            changes = since::without(changes, &names);
+            for change in theirs {
+                doubts.others.remove(&path_text(&change.path));
+                found.since.insert(change.path.clone(), tree.clone());
+                changes.push(change);
+            }
+        }
+        if !found.since.is_empty() {
+            found.notes.push(told_since(&found.since));
+        }
+        Ok(changes)
     }
 
     /// Sorts the changes into those of the session and those that are not known to be.
@@ -367,4 +424,19 @@ impl View {
         found.told = besides;
         Ok(())
     }
+}
+
+fn told_since(since: &HashMap<PathBuf, TreeId>) -> String {
+    let mut names: Vec<_> = since.keys().map(|path| path_text(path)).collect();
+    names.sort();
+    let more = match names.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    names.truncate(MAX_NAMED);
+    format!(
+        "Others made or changed files within this span, and the session changed them after that. They are told from what the \
+         others left: {}{more}.",
+        names.join(", ")
+    )
 }

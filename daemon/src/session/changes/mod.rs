@@ -8,6 +8,7 @@ mod doubts;
 mod draw;
 mod find;
 mod revert;
+mod since;
 mod span;
 mod tools;
 
