@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
+use super::keys;
 use super::section::{Findings, Section, Source};
 use super::{
-    Concern, Dialect, Doubt, Loaded, Notice, NoticeCode, PermissionRules, Permissions, PlanShell, PlanVerify,
-    ProviderSettings, Settings,
+    Concern, Dialect, Doubt, Layer, Loaded, Notice, NoticeCode, PermissionRules, Permissions, PlanShell,
+    PlanVerify, ProviderSettings, Settings,
 };
 
 /// No settings file of a person is longer.
@@ -70,7 +71,7 @@ fn unreadable_rules(why: &str) -> Notice {
 }
 
 fn parse(path: &Path, text: &str) -> Loaded {
-    let mut source = Source::new(path, text);
+    let mut source = Source::new(path, Layer::User, text);
     let table = match DeTable::parse(text) {
         Ok(table) => table.into_inner(),
         Err(error) => {
@@ -91,39 +92,42 @@ fn parse(path: &Path, text: &str) -> Loaded {
 
 fn read_settings(mut root: Section<'_, '_, '_>) -> Settings {
     let mut settings = Settings::default();
-    settings.model_at = root.place("model");
-    settings.model = root.text("model");
+    settings.model_at = root.place(keys::MODEL);
+    settings.model = root.text(keys::MODEL);
     settings.mode =
-        root.parsed("mode", |text| text.parse().map_err(|_| mode_wanted())).unwrap_or(settings.mode);
-    root.table("providers").each_table(|name, section| {
+        root.parsed(keys::MODE, |text| text.parse().map_err(|_| mode_wanted())).unwrap_or(settings.mode);
+    root.table(keys::PROVIDERS).each_table(|name, section| {
         settings.providers.insert(name.to_owned(), read_provider(section));
     });
 
-    let mut plan = root.table("plan");
+    let mut plan = root.table(keys::PLAN);
     let shells = [("deny", PlanShell::Deny), ("confined", PlanShell::Confined)];
-    settings.plan.shell = plan.choice("shell", &shells).unwrap_or_default();
-    let verifies = [("off", PlanVerify::Off), ("report", PlanVerify::Report), ("loop", PlanVerify::Loop)];
-    settings.plan.verify = plan.choice("verify", &verifies).unwrap_or_default();
+    settings.plan.shell = plan.choice(keys::PLAN_SHELL, &shells).unwrap_or_default();
+    settings.plan.verify = plan.choice(keys::PLAN_VERIFY, &PlanVerify::CHOICES).unwrap_or_default();
+    plan.reserved();
     plan.finish();
 
-    let mut permissions = root.table("permissions");
+    let mut permissions = root.table(keys::PERMISSIONS);
     settings.permissions = Permissions::Rules(PermissionRules {
-        deny: permissions.closing_rules("deny"),
-        ask: permissions.closing_rules("ask"),
-        allow: permissions.texts("allow").unwrap_or_default(),
-        allow_bypass: permissions.flag("allow_bypass").unwrap_or_default(),
+        deny: permissions.closing_rules(keys::PERMISSIONS_DENY),
+        ask: permissions.closing_rules(keys::PERMISSIONS_ASK),
+        allow: permissions.rules(keys::PERMISSIONS_ALLOW),
+        allow_bypass: permissions.flag(keys::PERMISSIONS_ALLOW_BYPASS).unwrap_or_default(),
     });
     permissions.finish();
 
-    let mut shell = root.table("shell");
-    settings.shell.env = shell.texts("env").unwrap_or_default();
+    let mut shell = root.table(keys::SHELL);
+    settings.shell.env = shell.texts(keys::SHELL_ENV).unwrap_or_default();
     shell.finish();
 
-    let mut retention = root.table("retention");
-    settings.retention.max_age_days = retention.whole("max_age_days", "a whole number of days, at least 1");
-    settings.retention.max_size_mib = retention.whole("max_size_mib", "a whole number of MiB, at least 1");
+    let mut retention = root.table(keys::RETENTION);
+    settings.retention.max_age_days =
+        retention.whole(keys::RETENTION_AGE, "a whole number of days, at least 1");
+    settings.retention.max_size_mib =
+        retention.whole(keys::RETENTION_SIZE, "a whole number of MiB, at least 1");
     retention.finish();
 
+    root.reserved();
     root.finish();
     settings
 }
@@ -135,22 +139,22 @@ fn mode_wanted() -> String {
 
 fn read_provider(mut section: Section<'_, '_, '_>) -> ProviderSettings {
     let settings = ProviderSettings {
-        dialect: section.parsed("dialect", |text| {
+        dialect: section.parsed(keys::PROVIDER_DIALECT, |text| {
             text.parse::<Dialect>().map_err(|_| {
                 format!("one of {}", Dialect::ALL.map(|dialect| format!("\"{}\"", dialect.name())).join(", "))
             })
         }),
-        base_url: section.parsed("base_url", |text| {
+        base_url: section.parsed(keys::PROVIDER_BASE_URL, |text| {
             if text.starts_with("https://") || text.starts_with("http://") {
                 Ok(text.trim_end_matches('/').to_owned())
             } else {
                 Err("a URL that begins with https:// or http://".to_owned())
             }
         }),
-        api_key_env: section.text("api_key_env"),
-        api_key_file: section.text("api_key_file").map(PathBuf::from),
-        api_key_command: section.text("api_key_command"),
-        idle_timeout_s: section.seconds("idle_timeout_s"),
+        api_key_env: section.text(keys::PROVIDER_KEY_ENV),
+        api_key_file: section.text(keys::PROVIDER_KEY_FILE).map(PathBuf::from),
+        api_key_command: section.text(keys::PROVIDER_KEY_COMMAND),
+        idle_timeout_s: section.seconds(keys::PROVIDER_IDLE),
     };
     section.finish();
     settings

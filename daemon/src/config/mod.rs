@@ -2,7 +2,9 @@
 //! reason. The rules that deny are the exception: if they cannot be read, nothing with effects runs.
 
 mod doubt;
+pub mod keys;
 mod load;
+mod project;
 mod providers;
 mod section;
 mod stamp;
@@ -15,6 +17,7 @@ use agentd_protocol::Mode;
 
 pub use doubt::{Concern, Doubt, doubt_about};
 pub use load::{load, read_text};
+pub use project::{MAX_PROJECT_BYTES, Project, Widening, effective};
 pub use providers::{Dialect, ProviderSettings, is_provider_name};
 pub use stamp::Stamp;
 
@@ -67,7 +70,7 @@ pub enum PlanShell {
 }
 
 /// What happens after a plan was carried out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlanVerify {
     Off,
     #[default]
@@ -76,7 +79,12 @@ pub enum PlanVerify {
     Loop,
 }
 
-/// The rules of the user's settings.
+impl PlanVerify {
+    const CHOICES: [(&str, PlanVerify); 3] =
+        [("off", PlanVerify::Off), ("report", PlanVerify::Report), ("loop", PlanVerify::Loop)];
+}
+
+/// The rules of the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permissions {
     Rules(PermissionRules),
@@ -93,12 +101,28 @@ impl Permissions {
     }
 }
 
+/// Whose settings something comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    User,
+    Project,
+}
+
+/// One rule as it was written, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleText {
+    pub text: String,
+    pub layer: Layer,
+    /// `file:line`.
+    pub place: String,
+}
+
 /// Rules as they were written; the gate knows what they mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PermissionRules {
-    pub deny: Vec<String>,
-    pub ask: Vec<String>,
-    pub allow: Vec<String>,
+    pub deny: Vec<RuleText>,
+    pub ask: Vec<RuleText>,
+    pub allow: Vec<RuleText>,
     pub allow_bypass: bool,
 }
 
@@ -136,6 +160,12 @@ pub struct Notice {
 pub enum NoticeCode {
     UnknownKey,
     BadValue,
+    /// A key of a project's file that counts only in the user's own.
+    UserOnly,
+    /// A key whose feature does not exist yet.
+    NotBuilt,
+    /// Rules and the like of a project that nobody has trusted.
+    Untrusted,
     /// The whole file is passed over. It may have held deny rules, so nothing with effects runs.
     UnreadableFile,
     /// Rules that cannot be read, so that nothing with effects runs.
@@ -149,6 +179,9 @@ impl NoticeCode {
         match self {
             NoticeCode::UnknownKey => "config.unknownKey",
             NoticeCode::BadValue => "config.badValue",
+            NoticeCode::UserOnly => "config.userOnly",
+            NoticeCode::NotBuilt => "config.notBuilt",
+            NoticeCode::Untrusted => "config.untrusted",
             NoticeCode::UnreadableFile => "config.unreadable",
             NoticeCode::UnreadableRules => "rule.unreadable",
         }

@@ -6,11 +6,13 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Concern, Doubt, Notice, NoticeCode};
+use super::keys::{self, Key, Scope, Shape};
+use super::{Concern, Doubt, Layer, Notice, NoticeCode, RuleText};
 
 /// The file being read, and what has been found wrong with it.
 pub(super) struct Source<'a> {
     path: &'a Path,
+    layer: Layer,
     text: &'a str,
     /// Each with the place it is about, since tables are not read in the order of the file.
     notices: Vec<(usize, Notice)>,
@@ -31,8 +33,8 @@ pub(super) struct Findings {
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn new(path: &'a Path, text: &'a str) -> Self {
-        Self { path, text, notices: Vec::new(), rules_doubt: None, model_doubts: Vec::new() }
+    pub(super) fn new(path: &'a Path, layer: Layer, text: &'a str) -> Self {
+        Self { path, layer, text, notices: Vec::new(), rules_doubt: None, model_doubts: Vec::new() }
     }
 
     pub(super) fn finish(mut self) -> Findings {
@@ -95,9 +97,9 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
         Self { source, table: Some(table), prefix: String::new(), known: Vec::new() }
     }
 
-    fn take(&mut self, key: &'static str) -> Option<Spanned<DeValue<'t>>> {
-        self.known.push(key);
-        self.table.as_mut()?.remove(key)
+    fn take(&mut self, key: Key) -> Option<Spanned<DeValue<'t>>> {
+        self.known.push(key.name());
+        self.table.as_mut()?.remove(key.name())
     }
 
     fn full(&self, key: &str) -> String {
@@ -135,11 +137,7 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
     }
 
     /// A text that `parse` accepts; it says what is wanted otherwise.
-    pub(super) fn parsed<T>(
-        &mut self,
-        key: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Option<T> {
+    pub(super) fn parsed<T>(&mut self, key: Key, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let value = self.take(key)?;
         let problem = match value.get_ref() {
             DeValue::String(text) => match parse(text) {
@@ -148,17 +146,17 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
             },
             _ => "a text in quotes".to_owned(),
         };
-        self.wrong(key, &value.span(), &problem);
+        self.wrong(key.name(), &value.span(), &problem);
         None
     }
 
     /// `file:line` of a key, if it is there.
-    pub(super) fn place(&self, key: &str) -> Option<String> {
-        let span = self.table.as_ref()?.get(key)?.span();
+    pub(super) fn place(&self, key: Key) -> Option<String> {
+        let span = self.table.as_ref()?.get(key.name())?.span();
         Some(self.source.place(&span))
     }
 
-    pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
+    pub(super) fn text(&mut self, key: Key) -> Option<String> {
         self.parsed(key, |text| match text.trim() {
             "" => Err("a text that is not empty".to_owned()),
             text => Ok(text.to_owned()),
@@ -166,7 +164,7 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
+    pub(super) fn choice<T: Copy>(&mut self, key: Key, choices: &[(&str, T)]) -> Option<T> {
         self.parsed(key, |text| {
             choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice).ok_or_else(|| {
                 let names: Vec<String> = choices.iter().map(|(name, _)| format!("\"{name}\"")).collect();
@@ -175,69 +173,133 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
         })
     }
 
-    pub(super) fn flag(&mut self, key: &'static str) -> Option<bool> {
+    pub(super) fn flag(&mut self, key: Key) -> Option<bool> {
         let value = self.take(key)?;
         if let DeValue::Boolean(flag) = value.get_ref() {
             return Some(*flag);
         }
-        self.wrong(key, &value.span(), "true or false");
+        self.wrong(key.name(), &value.span(), "true or false");
         None
     }
 
     /// A whole number of seconds, at least one.
-    pub(super) fn seconds(&mut self, key: &'static str) -> Option<u64> {
+    pub(super) fn seconds(&mut self, key: Key) -> Option<u64> {
         self.whole(key, "a whole number of seconds, at least 1")
     }
 
     /// A whole number, at least one.
-    pub(super) fn whole(&mut self, key: &'static str, wanted: &str) -> Option<u64> {
+    pub(super) fn whole(&mut self, key: Key, wanted: &str) -> Option<u64> {
         let value = self.take(key)?;
         let number = match value.get_ref() {
             DeValue::Integer(number) => number.as_str().parse::<u64>().ok().filter(|number| *number > 0),
             _ => None,
         };
         if number.is_none() {
-            self.wrong(key, &value.span(), wanted);
+            self.wrong(key.name(), &value.span(), wanted);
         }
         number
     }
 
-    pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
+    pub(super) fn texts(&mut self, key: Key) -> Option<Vec<String>> {
         let value = self.take(key)?;
         let texts = as_texts(value.get_ref());
         if texts.is_none() {
-            self.wrong(key, &value.span(), "a list of texts");
+            self.wrong(key.name(), &value.span(), "a list of texts");
         }
         texts
     }
 
-    /// A list of rules that narrow. If it cannot be read, no rule is trusted.
-    pub(super) fn closing_rules(&mut self, key: &'static str) -> Vec<String> {
+    /// A list of rules that widen. If it cannot be read, none of it counts.
+    pub(super) fn rules(&mut self, key: Key) -> Vec<RuleText> {
         let Some(value) = self.take(key) else { return Vec::new() };
-        as_texts(value.get_ref()).unwrap_or_else(|| {
-            let full = self.full(key);
+        self.as_rules(value.get_ref()).unwrap_or_else(|| {
+            self.wrong(key.name(), &value.span(), "a list of texts");
+            Vec::new()
+        })
+    }
+
+    fn as_rules(&self, value: &DeValue<'_>) -> Option<Vec<RuleText>> {
+        let DeValue::Array(items) = value else { return None };
+        let rule = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+            DeValue::String(text) => Some(RuleText {
+                text: text.clone().into_owned(),
+                layer: self.source.layer,
+                place: self.source.place(&item.span()),
+            }),
+            _ => None,
+        };
+        items.iter().map(rule).collect()
+    }
+
+    /// Takes what only the user's own file may say, and tells of each.
+    pub(super) fn pass_over_user_keys(&mut self) {
+        let prefix = self.prefix.clone();
+        for key in keys::ALL.iter().filter(|key| key.scope == Scope::User) {
+            if key.path.strip_suffix(key.name()) != Some(prefix.as_str()) {
+                continue;
+            }
+            let Some(value) = self.take(*key) else { continue };
+            self.pass_over(&self.full(key.name()), &value);
+        }
+    }
+
+    fn pass_over(&mut self, path: &str, value: &Spanned<DeValue<'_>>) {
+        if let DeValue::Table(table) = value.get_ref()
+            && !table.is_empty()
+        {
+            for (name, value) in table {
+                self.pass_over(&format!("{path}.{}", show(name.get_ref())), value);
+            }
+            return;
+        }
+        let what = format!("`{path}` counts only in your own settings; here it is passed over");
+        self.source.tell(&value.span(), NoticeCode::UserOnly, &what);
+    }
+
+    /// Takes the names of things that are not built yet, and says so. What a project would switch on by them is
+    /// `(key, content)`.
+    pub(super) fn reserved(&mut self) -> Vec<(String, String)> {
+        let prefix = self.prefix.clone();
+        let mut found = Vec::new();
+        for key in keys::ALL.iter().filter(|key| key.shape == Shape::Reserved) {
+            if key.path.strip_suffix(key.name()) != Some(prefix.as_str()) {
+                continue;
+            }
+            let Some(value) = self.take(*key) else { continue };
+            let what = format!("`{}` is not built yet; it does nothing", key.path);
+            self.source.tell(&value.span(), NoticeCode::NotBuilt, &what);
+            found.push((key.path.to_owned(), canonical(value.get_ref())));
+        }
+        found
+    }
+
+    /// A list of rules that narrow. If it cannot be read, no rule is trusted.
+    pub(super) fn closing_rules(&mut self, key: Key) -> Vec<RuleText> {
+        let Some(value) = self.take(key) else { return Vec::new() };
+        self.as_rules(value.get_ref()).unwrap_or_else(|| {
+            let full = self.full(key.name());
             self.source.doubt_rules(&value.span(), &format!("`{full}` must be a list of texts"));
             Vec::new()
         })
     }
 
     /// A table below this one. If it is something else, it reads as empty.
-    pub(super) fn table(&mut self, key: &'static str) -> Section<'_, 'a, 't> {
+    pub(super) fn table(&mut self, key: Key) -> Section<'_, 'a, 't> {
         let table = self.take(key).and_then(|value| {
             let span = value.span();
             match value.into_inner() {
                 DeValue::Table(table) => Some(table),
-                _ if key == "permissions" => {
+                _ if key == keys::PERMISSIONS => {
                     self.source.doubt_rules(&span, "`permissions` must be a table");
                     None
                 }
                 _ => {
-                    self.wrong(key, &span, "a table");
+                    self.wrong(key.name(), &span, "a table");
                     None
                 }
             }
         });
-        let prefix = format!("{}{key}.", self.prefix);
+        let prefix = format!("{}{}.", self.prefix, key.name());
         Section { source: self.source, table, prefix, known: Vec::new() }
     }
 
@@ -285,6 +347,29 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
             } else {
                 self.source.tell(&key.span(), NoticeCode::UnknownKey, &what);
             }
+        }
+    }
+}
+
+/// A value in one spelling, whatever the file's: the same for two files that mean the same.
+fn canonical(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(number) => format!("{}:{}", number.radix(), number.as_str()),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| canonical(item.get_ref())).collect();
+            format!("[{}]", items.join(", "))
+        }
+        DeValue::Table(table) => {
+            let mut entries: Vec<String> = table
+                .iter()
+                .map(|(name, value)| format!("{:?} = {}", name.get_ref(), canonical(value.get_ref())))
+                .collect();
+            entries.sort();
+            format!("{{{}}}", entries.join(", "))
         }
     }
 }

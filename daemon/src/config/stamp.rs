@@ -1,5 +1,4 @@
-//! Whether the settings file is still the one that was read. It is read once, when the daemon starts; whoever wonders why a
-//! change does nothing should be told so.
+//! Whether the settings file is still the one that was read.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -17,6 +16,8 @@ struct Found {
     modified: Option<SystemTime>,
     len: u64,
     inode: u64,
+    /// Set by the kernel at each change, also where the other time is set back.
+    changed: (i64, i64),
 }
 
 impl Stamp {
@@ -25,22 +26,16 @@ impl Stamp {
     pub fn of(path: &Path) -> Self {
         Self { path: path.to_owned(), found: look(path) }
     }
-
-    /// What to tell people if the file is another one now. May block.
-    #[must_use]
-    pub fn changed(&self) -> Option<String> {
-        (look(&self.path) != self.found).then(|| {
-            format!(
-                "{} was changed after agentd had read it, at its start. To have it read: agentctl daemon stop",
-                self.path.display()
-            )
-        })
-    }
 }
 
 fn look(path: &Path) -> Option<Found> {
     let found = path.metadata().ok()?;
-    Some(Found { modified: found.modified().ok(), len: found.len(), inode: found.ino() })
+    Some(Found {
+        modified: found.modified().ok(),
+        len: found.len(),
+        inode: found.ino(),
+        changed: (found.ctime(), found.ctime_nsec()),
+    })
 }
 
 #[cfg(test)]
@@ -52,15 +47,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.toml");
         let absent = Stamp::of(&path);
-        assert_eq!(absent.changed(), None);
+        assert_eq!(absent, Stamp::of(&path));
         std::fs::write(&path, "model = \"x/y\"").unwrap();
-        assert!(absent.changed().unwrap().contains("config.toml was changed"));
-        let stamp = Stamp::of(&path);
-        assert_eq!(stamp.changed(), None);
+        let first = Stamp::of(&path);
+        assert_ne!(first, absent);
+        assert_eq!(first, Stamp::of(&path));
         std::fs::write(&path, "model = \"x/yz\"").unwrap();
-        assert!(stamp.changed().unwrap().ends_with("agentctl daemon stop"));
-        let stamp = Stamp::of(&path);
+        assert_ne!(first, Stamp::of(&path));
         std::fs::remove_file(&path).unwrap();
-        assert!(stamp.changed().is_some());
+        assert_eq!(absent, Stamp::of(&path));
     }
 }

@@ -10,10 +10,19 @@ fn load_text(text: &str) -> Loaded {
     for notice in &mut loaded.notices {
         notice.text = notice.text.replace(path.to_str().unwrap(), "FILE");
     }
-    if let Permissions::Unreadable(why) = &mut loaded.settings.permissions {
-        *why = why.replace(path.to_str().unwrap(), "FILE");
+    match &mut loaded.settings.permissions {
+        Permissions::Unreadable(why) => *why = why.replace(path.to_str().unwrap(), "FILE"),
+        Permissions::Rules(PermissionRules { deny, ask, allow, .. }) => {
+            for rule in deny.iter_mut().chain(ask).chain(allow) {
+                rule.place = rule.place.replace(path.to_str().unwrap(), "FILE");
+            }
+        }
     }
     loaded
+}
+
+fn rule(text: &str, line: usize) -> RuleText {
+    RuleText { text: text.into(), layer: Layer::User, place: format!("FILE:{line}") }
 }
 
 fn told(loaded: &Loaded) -> Vec<(&'static str, &str)> {
@@ -81,9 +90,9 @@ fn every_key_is_read() {
         providers: [("deepseek".into(), deepseek), ("ollama".into(), ProviderSettings::default())].into(),
         plan: PlanSettings { shell: PlanShell::Confined, verify: PlanVerify::Loop },
         permissions: Permissions::Rules(PermissionRules {
-            deny: vec!["run_shell".into()],
-            ask: vec!["write_file".into()],
-            allow: vec!["read_file".into(), "grep_search".into()],
+            deny: vec![rule("run_shell", 15)],
+            ask: vec![rule("write_file", 16)],
+            allow: vec![rule("read_file", 17), rule("grep_search", 17)],
             allow_bypass: true,
         }),
         shell: ShellSettings { env: vec!["JAVA_HOME".into()] },
@@ -185,7 +194,7 @@ fn a_wrong_type_costs_that_key_only() {
         assert!(lines.contains(&expected), "{expected:?} is not in {lines:#?}");
     }
     assert_eq!(lines.len(), 10);
-    let expected = PermissionRules { deny: vec!["run_shell".into()], ..PermissionRules::default() };
+    let expected = PermissionRules { deny: vec![rule("run_shell", 8)], ..PermissionRules::default() };
     assert_eq!(loaded.settings.permissions, Permissions::Rules(expected));
 }
 

@@ -11,7 +11,7 @@ use super::effect::{CommandTarget, Effect, PathTarget, Via};
 use super::places::{Place, Places};
 use super::protected::is_protected;
 use super::reason::Reason;
-use super::rules::{Allowed, Asked, Rule, Rules};
+use super::rules::{Allowed, Anchors, Asked, Rule, Rules};
 
 /// One question to the gate. Everything the answer depends on is in it.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +164,8 @@ struct Stages<'a> {
 impl<'a> Stages<'a> {
     fn new(query: &'a Query<'a>, mode: Mode) -> Self {
         let cwd = query.places.workspace.first().map_or(Path::new("/"), PathBuf::as_path);
-        let asked = Asked { tool: query.tool, mode, cwd, persons: query.origin == Origin::Client };
+        let anchors = Anchors { cwd, root: &query.places.root, home: &query.places.home };
+        let asked = Asked { tool: query.tool, mode, anchors, persons: query.origin == Origin::Client };
         let command = query.effects.iter().find_map(|effect| match effect {
             Effect::RunCommand(command) => query.rules.allow_command(command, asked),
             _ => None,

@@ -9,7 +9,7 @@ use super::effect::{CommandTarget, Effect, PathTarget, Via};
 use super::places::Place;
 use super::rules::{Grant, Layer, exact_path};
 use super::shell::escape;
-use super::{Anchors, Query, Ruling, Verdict, judge};
+use super::{Query, Ruling, Verdict, judge};
 
 /// A command of more parts makes no rules.
 const MAX_PARTS: usize = 5;
@@ -25,13 +25,13 @@ pub struct Offer {
 /// a question; where it would not, because a protected path, a critical command or an ask rule is asked about each time, it
 /// is empty.
 #[must_use]
-pub fn offer(query: &Query<'_>, verdict: &Verdict, anchors: &Anchors) -> Offer {
+pub fn offer(query: &Query<'_>, verdict: &Verdict) -> Offer {
     if !matches!(verdict.ruling, Ruling::Ask | Ruling::Classify) {
         return Offer::default();
     }
     let settles = |grants: Option<Vec<Grant>>| {
         let grants = grants?;
-        let rules = query.rules.with_grants(&grants, anchors);
+        let rules = query.rules.with_grants(&grants);
         let then = judge(&Query { rules: &rules, ..*query });
         (then.ruling == Ruling::Allow && then.confinement == verdict.confinement).then_some(grants)
     };

@@ -9,6 +9,8 @@ use super::protected::fold_name;
 pub struct Places {
     /// The session's folders.
     pub workspace: Vec<PathBuf>,
+    /// The root of the project that the first of them is in.
+    pub root: PathBuf,
     /// agentd's config, state and runtime folders.
     pub own: Vec<PathBuf>,
     /// The session's own plan file, while it has one.
@@ -81,6 +83,7 @@ mod tests {
     fn places() -> Places {
         Places {
             workspace: vec!["/home/u/api".into()],
+            root: "/home/u/api".into(),
             own: vec!["/home/u/.local/state/agentd".into(), "/home/u/.config/agentd".into()],
             plan_file: Some("/home/u/.local/state/agentd/plans/api-otter.md".into()),
             own_readable: vec!["/home/u/.local/state/agentd/sessions/1/blobs".into()],

@@ -9,7 +9,7 @@ use agentd_protocol::session::Origin;
 use super::effect::{CommandTarget, Effect, PathTarget, Via};
 use super::shell::analyse;
 use super::{
-    Anchors, Answer, Layer, List, Places, PlanShell, Query, Reason, RuleText, Rules, Ruling, Sandbox, judge,
+    Answer, Layer, List, Places, PlanShell, Query, Reason, RuleText, Rules, Ruling, Sandbox, judge,
     judge_again_after_answer,
 };
 
@@ -24,6 +24,7 @@ const CWD: &str = "/home/u/api";
 fn places() -> Places {
     Places {
         workspace: vec![CWD.into()],
+        root: CWD.into(),
         own: vec![
             "/home/u/.config/agentd".into(),
             "/home/u/.local/state/agentd".into(),
@@ -47,8 +48,7 @@ fn rules<T: AsRef<str>>(deny: &[T], ask: &[T], allow: &[T]) -> Rules {
             })
         })
         .collect();
-    let anchors = Anchors { root: CWD.into(), home: "/home/u".into() };
-    Rules::parse(texts, &anchors).0
+    Rules::parse(texts).0
 }
 
 fn read(path: &str) -> Effect {

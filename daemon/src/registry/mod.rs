@@ -9,6 +9,7 @@ mod index;
 mod list;
 mod moving;
 mod retention;
+mod settings;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tree;

@@ -40,10 +40,6 @@ pub struct Daemon {
     pub started: Instant,
     /// Begins the shutdown.
     pub shutdown: CancellationToken,
-    /// Settings' mistakes and the like, found at start.
-    pub notices: Vec<agentd_protocol::daemon::Notice>,
-    /// The settings file as it was when it was read.
-    pub settings_file: crate::config::Stamp,
     pub doctor: Doctor,
 }
 
@@ -51,11 +47,7 @@ impl Daemon {
     /// What is wrong with the settings now. May block.
     #[must_use]
     pub fn notices(&self) -> Vec<agentd_protocol::daemon::Notice> {
-        let changed = self
-            .settings_file
-            .changed()
-            .map(|text| agentd_protocol::daemon::Notice { code: "config.changed".into(), text });
-        changed.into_iter().chain(self.notices.iter().cloned()).collect()
+        self.registry.deps().policies.notices()
     }
 }
 
@@ -326,7 +318,7 @@ fn status(daemon: &Daemon) -> StatusResult {
         waiting_approvals: gauges.waiting_approvals,
         connections: daemon.gauges.connections(),
         shutting_down: daemon.shutdown.is_cancelled(),
-        bypass_enabled: deps.policy.bypass_enabled,
+        bypass_enabled: deps.policies.user().bypass_enabled,
         shell_env: deps.shell_env.clone(),
         notices: daemon.notices(),
     }

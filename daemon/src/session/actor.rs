@@ -4,6 +4,7 @@
 //! while it goes on, and nothing else of the daemon waits for it.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::checkpoint::Kept;
 use super::command::{Command, Ownership, Reply, Snapshot};
-use super::deps::Deps;
+use super::deps::{Deps, Policy};
 use super::error::SessionError;
 use super::feed::Feed;
 use super::flight::{Berth, Landed};
@@ -83,6 +84,12 @@ pub struct Session {
     /// Another journal stands in the place of this one.
     pub(super) replaced: bool,
     pub(super) keeping: super::keeping::Keeping,
+    /// What the settings said when they were last looked at.
+    pub(super) policy: Arc<Policy>,
+    /// The root of its project, where patterns of rules may start.
+    pub(super) root: PathBuf,
+    /// They have said something else since the waiting approvals were judged.
+    pub(super) rules_changed: bool,
 }
 
 /// Where a session's state comes from.
@@ -141,6 +148,8 @@ impl Session {
         };
         feed.reset(state.head);
         let reader = journal.reader();
+        let policy = deps.policies.user();
+        let root = state.created.cwd.clone();
         let session = Self {
             state,
             journal,
@@ -168,6 +177,9 @@ impl Session {
             deleted: false,
             replaced: false,
             keeping: super::keeping::Keeping::default(),
+            policy,
+            root,
+            rules_changed: false,
         };
         session.row_changed();
         session
@@ -184,6 +196,9 @@ impl Session {
         if self.state.handed_over.is_some() {
             return self.finish_handing_over().await;
         }
+        self.look_at_settings().await;
+        // What waited when the last process ended goes on waiting; the answer is judged by the rules of its time.
+        self.rules_changed = false;
         let records = super::recover::recover(&self.state);
         self.commit(records).await?;
         self.settle_plan_file().await;
@@ -336,7 +351,11 @@ impl Session {
                 let answer = self.interrupt(turn, &caller).await;
                 let _ = reply.send(answer);
             }
+            Command::LookAtSettings => {
+                self.look_at_settings().await;
+            }
             Command::SetMode { mode, caller, reply } => {
+                self.look_at_settings().await;
                 let answer = self.set_mode(mode, &caller).await;
                 let _ = reply.send(answer);
             }

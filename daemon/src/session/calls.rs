@@ -22,7 +22,7 @@ use super::record::{
 use super::state::{Call, CallState};
 use crate::context;
 use crate::permission::effect::Effect;
-use crate::permission::{self, Anchors, Answer, Offer, Places, Query, Rules, Ruling, Verdict};
+use crate::permission::{self, Answer, Offer, Places, Query, Rules, Ruling, Verdict};
 use crate::tool::{Closed, Output, Prepared, Request, RunContext, Scene, ToolError, Work};
 use crate::workspace::is_still_there;
 
@@ -107,6 +107,8 @@ impl Session {
                     .filter(|rules| rules.hides_something())
                     .map(|rules| Arc::new(rules.into_owned())),
                 cwd: self.state.created.cwd.clone(),
+                root: self.root.clone(),
+                home: self.deps.home.clone(),
             },
         }
     }
@@ -115,6 +117,7 @@ impl Session {
         let session = self.deps.paths.session_dir(self.state.id());
         Places {
             workspace: vec![self.state.created.cwd.clone()],
+            root: self.root.clone(),
             own: self.deps.own.clone(),
             plan_file: self.own_plan_file(),
             own_readable: vec![session.join("blobs"), self.deps.paths.scratch(self.state.id())],
@@ -148,27 +151,22 @@ impl Session {
         ask(&Query {
             tool,
             effects,
-            mode: self.deps.policy.still_available(self.state.mode),
+            mode: self.policy.still_available(self.state.mode),
             rules: &rules,
             places: &places,
             origin,
             stated: None,
-            sandbox: self.deps.policy.sandbox,
-            plan_shell: self.deps.policy.plan_shell,
+            sandbox: self.policy.sandbox,
+            plan_shell: self.policy.plan_shell,
         })
     }
 
     /// The rules of the settings, and those that persons' answers made.
     pub(super) fn rules(&self) -> Cow<'_, Rules> {
         if self.state.grants.is_empty() {
-            return Cow::Borrowed(&self.deps.policy.rules);
+            return Cow::Borrowed(&self.policy.rules);
         }
-        Cow::Owned(self.deps.policy.rules.with_grants(&self.state.grants, &self.anchors()))
-    }
-
-    /// Where the patterns of rules start.
-    pub(super) fn anchors(&self) -> Anchors {
-        Anchors { root: self.state.created.cwd.clone(), home: self.deps.home.clone() }
+        Cow::Owned(self.policy.rules.with_grants(&self.state.grants))
     }
 
     pub(super) async fn calls_prepared(
@@ -176,6 +174,7 @@ impl Session {
         purpose: Purpose,
         calls: PreparedCalls,
     ) -> Result<(), SessionError> {
+        self.look_at_settings().await;
         match purpose {
             Purpose::Judge => self.judge_group(calls).await,
             Purpose::Run => {
@@ -184,6 +183,14 @@ impl Session {
             }
             Purpose::Rejudge => self.rejudge(calls).await,
         }
+    }
+
+    /// Takes what the settings say now.
+    pub(super) async fn look_at_settings(&mut self) {
+        let (now, root) = self.deps.policies.standing(&self.state.created.cwd).await;
+        self.root = root;
+        self.rules_changed |= !Arc::ptr_eq(&now, &self.policy);
+        self.policy = now;
     }
 
     async fn judge_group(&mut self, calls: PreparedCalls) -> Result<(), SessionError> {
@@ -283,9 +290,8 @@ impl Session {
         if input.len() + prepared.diff.as_ref().map_or(0, String::len) > MAX_ASKED {
             return Ok(None);
         }
-        let anchors = self.anchors();
-        let offer = self
-            .before_gate(&call.tool, &prepared.effects, |query| permission::offer(query, verdict, &anchors));
+        let offer =
+            self.before_gate(&call.tool, &prepared.effects, |query| permission::offer(query, verdict));
         let subject = ToolSubject {
             call_id: call.id.clone(),
             tool: call.tool.clone(),
@@ -359,7 +365,7 @@ impl Session {
             }),
             blocked: false,
         };
-        let manual = self.deps.policy.still_available(plan.pre_mode);
+        let manual = self.policy.still_available(plan.pre_mode);
         let keep = pending.map(|pending| pending.approval_id.clone());
         Ok(self.frame().plan(keep, subject, PlanModes { manual }))
     }
@@ -530,7 +536,7 @@ impl Session {
     /// Whether a tool's approval waits that was not judged under the mode and the rules of now. So it is after a restart:
     /// the rules may have changed, or a crash came between a change of the mode and what follows from it.
     pub(super) fn law_may_answer(&self) -> bool {
-        self.judged_under != Some(self.law()) && self.waits_for_tool()
+        (self.rules_changed || self.judged_under != Some(self.law())) && self.waits_for_tool()
     }
 
     fn waits_for_tool(&self) -> bool {
@@ -546,7 +552,11 @@ impl Session {
             .filter(|pending| matches!(pending.approval.subject, Subject::Tool { .. }))
             .map(|pending| pending.call.clone())
             .collect();
-        if waiting.is_empty() || !self.flight.is_free() {
+        if waiting.is_empty() {
+            self.rules_changed = false;
+            return Ok(());
+        }
+        if !self.flight.is_free() {
             return Ok(());
         }
         self.prepare(waiting, Purpose::Rejudge).await
@@ -554,7 +564,7 @@ impl Session {
 
     async fn rejudge(&mut self, calls: PreparedCalls) -> Result<(), SessionError> {
         let mut records = Vec::new();
-        let changed = self.judged_under.is_some();
+        let changed = self.judged_under.is_some() || self.rules_changed;
         for (id, prepared) in calls {
             let Some(pending) = self.state.approvals.iter().find(|pending| pending.call == id).cloned()
             else {
@@ -588,6 +598,7 @@ impl Session {
         }
         self.commit(records).await?;
         self.judged_under = Some(self.law());
+        self.rules_changed = false;
         Ok(())
     }
 }

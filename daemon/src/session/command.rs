@@ -71,6 +71,8 @@ pub fn may_put_away(actor: Actor, made_by: Origin) -> Result<(), SessionError> {
 }
 
 pub enum Command {
+    /// They have changed: what waits is judged again.
+    LookAtSettings,
     Prompt {
         params: Box<PromptParams>,
         caller: Caller,
@@ -200,6 +202,7 @@ impl Command {
         match self {
             Command::Prompt { .. }
             | Command::SetMode { .. }
+            | Command::LookAtSettings
             | Command::SetTitle { .. }
             | Command::Withdraw { .. }
             | Command::Respond { .. }
@@ -227,6 +230,7 @@ impl Command {
     /// Answers with an error, whatever was asked.
     pub fn refuse(self, error: SessionError) {
         match self {
+            Command::LookAtSettings => {}
             Command::Prompt { reply, .. } => drop(reply.send(Err(error))),
             Command::Interrupt { reply, .. } => drop(reply.send(Err(error))),
             Command::SetMode { reply, .. } => drop(reply.send(Err(error))),

@@ -78,8 +78,9 @@ pub async fn create(
     if deps.own.iter().any(|own| cwd.starts_with(own)) {
         return Err(SessionError::invalid("cwd", "agentd's own folders are no project").into());
     }
-    let wanted = params.mode.unwrap_or(deps.policy.mode);
-    deps.policy.mode_available(wanted).map_err(|message| match params.mode {
+    let policy = deps.policies.fresh(&cwd).await;
+    let wanted = params.mode.unwrap_or(policy.mode);
+    policy.mode_available(wanted).map_err(|message| match params.mode {
         Some(_) => SessionError::Refused(message),
         None => SessionError::Refused(format!("the settings' mode: {message}")),
     })?;
@@ -87,7 +88,7 @@ pub async fn create(
     if title.as_ref().is_some_and(|title| title.chars().count() > 200) {
         return Err(SessionError::invalid("title", "a title has at most 200 characters").into());
     }
-    let choice = deps.models.choose(params.model.as_deref()).await?;
+    let choice = deps.models.choose(params.model.as_deref().or(policy.model.as_deref())).await?;
     if choice.provider == "demo" {
         let folder = cwd.clone();
         blocking(move || crate::workspace::fill_if_empty(&folder, crate::model::demo::project()))
@@ -201,7 +202,8 @@ async fn begin(
     }
     records.push(said(id, Source::Environment, environment));
     if let Some(plan::Created { path, .. }) = &plan {
-        let text = context::note(&super::planning::plan_guidance(deps.policy.commands_in_plan(), path));
+        let text =
+            context::note(&super::planning::plan_guidance(deps.policies.user().commands_in_plan(), path));
         records.push(said(id, Source::Guidance, Body::Inline(text)));
     }
     let at = deps.clock.now();

@@ -7,6 +7,7 @@ use agentd_protocol::Mode;
 use tokio_util::sync::CancellationToken;
 
 use super::models::Models;
+use super::policies::Policies;
 use crate::clock::Clock;
 use crate::context::PlanCommands;
 use crate::ids::DaemonId;
@@ -23,7 +24,7 @@ pub struct Deps {
     pub models: Arc<Models>,
     pub tools: Toolbox,
     pub snapshots: Snapshots,
-    pub policy: Policy,
+    pub policies: Arc<Policies>,
     /// agentd's own folders and the user's home, canonical.
     pub own: Vec<PathBuf>,
     pub home: PathBuf,
@@ -40,7 +41,8 @@ pub struct Deps {
     pub leave: CancellationToken,
 }
 
-/// What the user's settings and this host allow.
+/// What the settings and this host allow in one project.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub rules: Rules,
     pub plan_shell: PlanShell,
@@ -48,6 +50,8 @@ pub struct Policy {
     pub bypass_enabled: bool,
     /// Mode of new sessions that name none.
     pub mode: Mode,
+    /// Model of new sessions that name none, where a trusted project says so.
+    pub model: Option<String>,
 }
 
 impl Policy {

@@ -10,12 +10,12 @@ use agentd_protocol::session::Origin;
 use super::actor::Session;
 use super::approval::effect_lines;
 use super::calls::offered;
-use super::deps::Deps;
+use super::deps::{Deps, Policy};
 use super::error::SessionError;
 use super::flight::contained_prepare;
 use crate::ids::SessionId;
 use crate::permission::effect::Effect;
-use crate::permission::{self, Anchors, Places, Query, Rules, Ruling};
+use crate::permission::{self, Places, Query, Rules, Ruling};
 use crate::process;
 use crate::tool::{Closed, Scene};
 
@@ -25,7 +25,7 @@ pub struct Inquiry {
     pub(super) scene: Scene,
     pub(super) places: Places,
     pub(super) rules: Rules,
-    pub(super) anchors: Anchors,
+    pub(super) policy: Arc<Policy>,
     pub(super) mode: Mode,
 }
 
@@ -36,7 +36,7 @@ impl Session {
             scene: self.scene(),
             places: self.places(),
             rules: self.rules().into_owned(),
-            anchors: self.anchors(),
+            policy: Arc::clone(&self.policy),
             mode: self.state.mode,
         }
     }
@@ -53,6 +53,8 @@ impl Inquiry {
                 .map_err(|error| SessionError::invalid("cwd", error.to_string()))?,
             None => deps.home.clone(),
         };
+        let policy = deps.policies.of(&cwd);
+        let root = crate::workspace::project_root(&cwd, &deps.home).unwrap_or_else(|| cwd.clone());
         let id = SessionId::generate();
         let scratch = deps.paths.scratch(id);
         let owner = process::Owner { home: &deps.home, user: &deps.user };
@@ -68,19 +70,13 @@ impl Inquiry {
         };
         let places = Places {
             workspace: vec![cwd.clone()],
+            root,
             own: deps.own.clone(),
             plan_file: None,
             own_readable: Vec::new(),
             home: deps.home.clone(),
         };
-        Ok(Self {
-            scene,
-            places,
-            rules: deps.policy.rules.clone(),
-            anchors: Anchors { root: cwd, home: deps.home.clone() },
-            mode: deps.policy.mode,
-            deps,
-        })
+        Ok(Self { scene, places, rules: policy.rules.clone(), mode: policy.mode, policy, deps })
     }
 
     /// # Errors
@@ -104,7 +100,7 @@ impl Inquiry {
         let prepared = super::blocking(move || contained_prepare(&name, || found.prepare(&input, &scene)))
             .await
             .map_err(|error| SessionError::invalid("input", error.0))?;
-        let mode = self.deps.policy.still_available(mode.unwrap_or(self.mode));
+        let mode = self.policy.still_available(mode.unwrap_or(self.mode));
         let query = Query {
             tool,
             effects: &prepared.effects,
@@ -113,8 +109,8 @@ impl Inquiry {
             places: &self.places,
             origin: Origin::Client,
             stated: None,
-            sandbox: self.deps.policy.sandbox,
-            plan_shell: self.deps.policy.plan_shell,
+            sandbox: self.policy.sandbox,
+            plan_shell: self.policy.plan_shell,
         };
         let verdict = permission::judge(&query);
         let line = prepared.effects.iter().find_map(|effect| match effect {
@@ -141,7 +137,7 @@ impl Inquiry {
             effects: effect_lines(&prepared.effects),
             parts: parts.collect(),
             doubt: line.and_then(|line| line.doubt).map(|doubt| doubt.explain().to_owned()),
-            rules: offered(&permission::offer(&query, &verdict, &self.anchors)),
+            rules: offered(&permission::offer(&query, &verdict)),
         })
     }
 

@@ -82,7 +82,7 @@ impl Heir<'_> {
     }
 
     fn plan_guidance(&self, path: &Path) -> String {
-        context::note(&super::planning::plan_guidance(self.deps.policy.commands_in_plan(), path))
+        context::note(&super::planning::plan_guidance(self.deps.policies.user().commands_in_plan(), path))
     }
 
     async fn new_plan_file(&mut self) -> Result<plan::Created, SessionError> {

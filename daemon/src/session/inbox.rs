@@ -130,7 +130,7 @@ impl Session {
         caller: &Caller,
     ) -> Result<PromptResult, SessionError> {
         let mode = match (self.state.mode, &self.state.plan) {
-            (Mode::Plan, Some(plan)) => self.deps.policy.still_available(plan.pre_mode),
+            (Mode::Plan, Some(plan)) => self.policy.still_available(plan.pre_mode),
             (Mode::Plan, None) => Mode::Default,
             _ => Mode::Plan,
         };

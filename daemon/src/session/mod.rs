@@ -28,6 +28,7 @@ mod load;
 pub mod models;
 pub mod outline;
 mod planning;
+pub mod policies;
 pub mod project;
 pub mod record;
 pub mod recover;

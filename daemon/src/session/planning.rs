@@ -275,7 +275,7 @@ impl Session {
         if mode == self.state.mode {
             return Ok(Vec::new());
         }
-        self.deps.policy.mode_available(mode).map_err(SessionError::Refused)?;
+        self.policy.mode_available(mode).map_err(SessionError::Refused)?;
         if caller.actor == agentd_protocol::initialize::Actor::Program && mode != Mode::Plan {
             return Err(SessionError::Refused(
                 "only a person may leave or widen a mode; a program may enter plan".into(),
@@ -296,7 +296,7 @@ impl Session {
 
     /// What one daemon was started with does not bind the next: a session does not keep a mode that nobody enabled now.
     pub(super) async fn leave_unavailable_mode(&mut self) -> Result<(), SessionError> {
-        let mode = self.deps.policy.still_available(self.state.mode);
+        let mode = self.policy.still_available(self.state.mode);
         if mode == self.state.mode {
             return Ok(());
         }
@@ -345,7 +345,7 @@ impl Session {
     ) -> Result<Vec<Record>, SessionError> {
         let (slug, path) = self.new_plan_file().await?;
         let cycle = self.state.plan.as_ref().map_or(0, |plan| plan.cycle) + 1;
-        let text = plan_guidance(self.deps.policy.commands_in_plan(), &path);
+        let text = plan_guidance(self.policy.commands_in_plan(), &path);
         let running = self.still_running(call);
         let mut records = vec![
             self.mode_changed(Mode::Plan, by.clone()),

@@ -58,7 +58,7 @@ impl Session {
         if self.state.mode == Mode::Plan
             && let Some(plan) = &self.state.plan
         {
-            let text = plan_guidance(self.deps.policy.commands_in_plan(), &plan.path);
+            let text = plan_guidance(self.policy.commands_in_plan(), &plan.path);
             records.push(self.guidance(context::note(&text)).await?);
         }
         self.commit(records).await?;

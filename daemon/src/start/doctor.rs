@@ -24,7 +24,7 @@ pub(super) fn checks(daemon: &Daemon, limits: Limits) -> Vec<Check> {
             let text = error.to_string();
             // A mistake in the settings has its own line below.
             let why = text.lines().next().unwrap_or_default();
-            if daemon.notices.iter().any(|notice| notice.text.starts_with(why)) {
+            if daemon.notices().iter().any(|notice| notice.text.starts_with(why)) {
                 warning(
                     "model",
                     "none is chosen while the settings below leave in doubt which is meant".into(),

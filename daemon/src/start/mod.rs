@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentd_protocol::daemon::Notice;
 use agentd_protocol::initialize::ServerInfo;
 use anyhow::Context as _;
 use clap::Parser as _;
@@ -19,18 +18,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
-use crate::config::{self, PermissionRules, Permissions, Settings};
+use crate::config;
 use crate::journal::JournalService;
 use crate::model::playback;
 use crate::paths::{self, Env, LockError, Paths, StateLock};
-use crate::permission::{Anchors, Layer, List, PlanShell, RuleText, Rules, Sandbox};
+use crate::permission::Sandbox;
 use crate::process::{self, Spawner};
 use crate::registry::{self, Registry};
 use crate::rpc::handlers::{self, Daemon};
 use crate::rpc::{self, Gauges, Limits, ListenError, Listener, PeerPolicy, Server};
 use crate::secret::KeyStore;
-use crate::session::deps::{Deps, Policy, Toolbox};
+use crate::session::deps::{Deps, Toolbox};
 use crate::session::models::Models;
+use crate::session::policies::{Host, NobodyIsTrusted, Policies};
 use crate::tool;
 use crate::workspace::snapshot::Snapshots;
 
@@ -187,7 +187,7 @@ async fn daemon(arguments: Arguments) -> anyhow::Result<ExitCode> {
     systemd::ready();
     tracing::info!(socket = %daemon.socket, elapsed = ?started.elapsed(), "ready");
     daemon.registry.keep_feed();
-    for notice in &daemon.notices {
+    for notice in daemon.notices() {
         daemon.registry.notice(&notice.code, &notice.text);
     }
     // After "ready": its cost grows with what was going on when the last process ended.
@@ -198,6 +198,7 @@ async fn daemon(arguments: Arguments) -> anyhow::Result<ExitCode> {
     });
     daemon.registry.keep_index();
     daemon.registry.keep_within(retention);
+    daemon.registry.keep_settings();
     let watchdog = tokio::spawn(systemd::watchdog(Arc::clone(&journals)));
 
     tokio::select! {
@@ -237,24 +238,18 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
     };
     let socket = listener.path().unwrap_or(paths.socket()).display().to_string();
 
-    let settings_file = config::Stamp::of(&paths.config_file());
-    let loaded = config::load(&paths.config_file());
-    let mut notices: Vec<Notice> = loaded
-        .notices
-        .iter()
-        .map(|notice| Notice { code: notice.code.as_str().into(), text: notice.text.clone() })
-        .collect();
-    let settings = loaded.settings;
-    let policy = policy(&settings, arguments.allow_bypass, &mut notices);
-    for notice in &notices {
-        tracing::warn!(code = %notice.code, "{}", notice.text);
-    }
-
     let journals = journals(arguments)?;
     let spawner = Arc::new(Spawner::default());
     let keys = Arc::new(KeyStore::new(&paths, &env));
     let home = env.absolute("HOME").unwrap_or_else(|| "/".into());
     let home = paths::canonical(&home);
+    // There is no sandbox yet, so nothing counts as confined.
+    let host = Host { sandbox: Sandbox::None, allow_bypass: arguments.allow_bypass };
+    let policies = Policies::open(paths.config_file(), home.clone(), host, Arc::new(NobodyIsTrusted));
+    let settings = policies.started().clone();
+    for notice in policies.notices() {
+        tracing::warn!(code = %notice.code, "{}", notice.text);
+    }
     let user = env.text("USER").or_else(|| env.text("LOGNAME")).unwrap_or("user").to_owned();
     let owner = process::Owner { user: &user, home: &home };
     let client_path = env.text("PATH").map(|path| ("PATH".to_owned(), path.to_owned()));
@@ -277,7 +272,7 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
         models: Arc::new(models),
         tools: Toolbox::new(tool::builtin(&spawner)),
         snapshots,
-        policy,
+        policies: Arc::new(policies),
         home,
         user,
         shell_env: settings.shell.env.clone(),
@@ -298,8 +293,6 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
         socket,
         started,
         shutdown: shutdown.clone(),
-        notices,
-        settings_file,
         doctor: Box::new(move |daemon| doctor::checks(daemon, retention)),
     });
     Ok(Beginning::Ready(Box::new(Parts {
@@ -321,58 +314,6 @@ fn journals(arguments: &Arguments) -> std::io::Result<Arc<JournalService>> {
 #[cfg(not(debug_assertions))]
 fn journals(_: &Arguments) -> std::io::Result<Arc<JournalService>> {
     JournalService::start()
-}
-
-/// What the settings and this host allow. There is no sandbox yet, so nothing counts as confined.
-/// The rules of the user's file, list by list.
-fn rules_of(rules: &PermissionRules) -> Vec<RuleText> {
-    [(List::Deny, &rules.deny), (List::Ask, &rules.ask), (List::Allow, &rules.allow)]
-        .into_iter()
-        .flat_map(|(list, texts)| {
-            texts.iter().map(move |text| RuleText {
-                list,
-                text: text.clone(),
-                layer: Layer::User,
-                place: None,
-            })
-        })
-        .collect()
-}
-
-fn policy(settings: &Settings, allow_bypass: bool, notices: &mut Vec<Notice>) -> Policy {
-    let rules = match &settings.permissions {
-        Permissions::Rules(rules) => {
-            let (rules, found) = Rules::parse(rules_of(rules), &Anchors::default());
-            notices.extend(found.into_iter().map(|notice| Notice { code: notice.code, text: notice.text }));
-            rules
-        }
-        Permissions::Unreadable(_) => Rules::unreadable(),
-    };
-    let plan_shell = match settings.plan.shell {
-        config::PlanShell::Deny => PlanShell::Deny,
-        config::PlanShell::Confined => {
-            notices.push(Notice {
-                code: "plan.noSandbox".into(),
-                text: "plan.shell = \"confined\": the sandbox is not built yet, so commands stay denied in plan mode"
-                    .into(),
-            });
-            PlanShell::Confined
-        }
-    };
-    if settings.plan.verify == config::PlanVerify::Loop {
-        notices.push(Notice {
-            code: "plan.verify".into(),
-            text: "plan.verify = \"loop\": verification is not built yet; plans are carried out without it"
-                .into(),
-        });
-    }
-    Policy {
-        rules,
-        plan_shell,
-        sandbox: Sandbox::None,
-        bypass_enabled: allow_bypass || settings.permissions.allow_bypass(),
-        mode: settings.mode,
-    }
 }
 
 /// The daemon's log goes to standard error: the journal of systemd, or nowhere. Never prompts, never keys.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::grep_search::GrepSearch;
 use super::test_scene::TestScene;
 use crate::permission::effect::{Effect, PathTarget, Via};
-use crate::permission::{Anchors, Layer, List, RuleText, Rules};
+use crate::permission::{Layer, List, RuleText, Rules};
 
 fn found(test: &TestScene, arguments: Value) -> String {
     let output = test.call(&GrepSearch, arguments);
@@ -236,8 +236,7 @@ fn what_a_rule_closes_to_readers_is_neither_searched_nor_listed() {
     let deny =
         |text: &str| RuleText { list: List::Deny, text: text.to_owned(), layer: Layer::User, place: None };
     let texts = ["Read(.env)", "Read(**/*.pem)", "Read(/secrets/**)"].map(deny).to_vec();
-    let anchors = Anchors { root: test.root.join("ws"), home: test.root.join("home") };
-    test.rules = Some(Arc::new(Rules::parse(texts, &anchors).0));
+    test.rules = Some(Arc::new(Rules::parse(texts).0));
     let text = found(&test, json!({"pattern": "needle"}));
     assert_eq!(text, "src/a:1: needle\n");
     let list = |arguments| test.call(&crate::tool::list_files::ListFiles, arguments).content;

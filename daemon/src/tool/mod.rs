@@ -37,8 +37,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ids::{Digest, SessionId};
 use crate::model::message::ToolSpec;
-use crate::permission::Rules;
 use crate::permission::effect::Effect;
+use crate::permission::{Anchors, Rules};
 use crate::process::Spawner;
 
 use blocking::blocking;
@@ -99,15 +99,19 @@ pub struct Closed {
     pub own: Arc<[PathBuf]>,
     /// Absent: no rule closes anything to readers.
     pub rules: Option<Arc<Rules>>,
-    /// The session's folder, where patterns start.
+    /// Where patterns start: the session's folder, its project's root, the home.
     pub cwd: PathBuf,
+    pub root: PathBuf,
+    pub home: PathBuf,
 }
 
 impl Closed {
     #[must_use]
     pub fn holds(&self, path: &Path) -> bool {
         self.own.iter().any(|own| path.starts_with(own))
-            || self.rules.as_ref().is_some_and(|rules| rules.hides(path, &self.cwd))
+            || self.rules.as_ref().is_some_and(|rules| {
+                rules.hides(path, Anchors { cwd: &self.cwd, root: &self.root, home: &self.home })
+            })
     }
 }
 

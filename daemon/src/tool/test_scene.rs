@@ -53,6 +53,8 @@ impl TestScene {
                 own: self.private.clone().into(),
                 rules: self.rules.clone(),
                 cwd: self.path(""),
+                root: self.path(""),
+                home: self.root.join("home"),
             },
         }
     }

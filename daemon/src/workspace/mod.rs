@@ -28,7 +28,10 @@ pub use file::{Expected, FileContent, Replaced, private_folder};
 pub use folder::{Cut, Folder, FolderEntry};
 pub use locate::{Base, Located, locate, locate_entry};
 pub use programs::is_foreign_program;
-pub use project::{ProjectFacts, fill_if_empty, is_still_there, project_facts, project_folder};
+pub use project::{
+    PROJECT_SETTINGS, ProjectFacts, fill_if_empty, is_still_there, project_facts, project_folder,
+    project_root, project_settings,
+};
 pub use walk::{Depth, Found, Walk, WalkEnd, walk};
 
 /// The largest file that is read or written whole. Larger ones are for commands that stream.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Base, Kind, PathError, locate};
+use super::{Base, Kind, PathError, locate, locate_entry};
 
 /// Bytes read of one file of instructions; a little more than is passed on, so that a cut is noticed.
 const MAX_INSTRUCTIONS: u64 = 256 * 1024;
@@ -32,6 +32,41 @@ pub fn project_folder(typed: &str) -> Result<PathBuf, PathError> {
 #[must_use]
 pub fn is_still_there(folder: &Path) -> bool {
     folder.to_str().is_some_and(|typed| project_folder(typed).is_ok_and(|now| now == folder))
+}
+
+/// Where a project's settings stand, below its root.
+pub const PROJECT_SETTINGS: &str = ".agentd/config.toml";
+
+/// The folder whose settings hold in `cwd`: the nearest one above with `.git` in it, else `cwd`. Never the home folder
+/// nor `/`: what lies there belongs to no project.
+#[must_use]
+pub fn project_root(cwd: &Path, home: &Path) -> Option<PathBuf> {
+    let no_project = |folder: &Path| folder == home || folder == Path::new("/");
+    let in_repository = cwd
+        .ancestors()
+        .take_while(|folder| !no_project(folder))
+        .find(|folder| fs::symlink_metadata(folder.join(".git")).is_ok());
+    in_repository.or_else(|| (!no_project(cwd)).then_some(cwd)).map(Path::to_owned)
+}
+
+/// The bytes of the settings of the project at `root`, its true name; `None` if it has none.
+///
+/// # Errors
+/// It is a link or lies behind one, no regular file, over `limit` bytes, or not readable.
+pub fn project_settings(root: &Path, limit: u64) -> Result<Option<Vec<u8>>, PathError> {
+    let located = match locate_entry(&root.join(PROJECT_SETTINGS)) {
+        Ok(located) => located,
+        Err(PathError::Missing { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let expected = root.join(PROJECT_SETTINGS);
+    if located.found().is_none() {
+        return Ok(None);
+    }
+    if located.real != expected {
+        return Err(PathError::NotRegular { path: expected, kind: Kind::Link });
+    }
+    located.read(limit).map(|content| Some(content.bytes))
 }
 
 /// What a project says about itself.

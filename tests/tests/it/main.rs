@@ -23,6 +23,7 @@ mod providers;
 mod returning;
 mod rules;
 mod service;
+mod settings;
 mod storage;
 mod taking_back;
 mod tool_approval;

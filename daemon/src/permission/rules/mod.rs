@@ -92,7 +92,7 @@ pub struct Grant {
 }
 
 /// The effective rules.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     deny: Vec<Rule>,
     ask: Vec<Rule>,
@@ -101,13 +101,22 @@ pub struct Rules {
     unreadable: bool,
 }
 
+/// By what was written: the same text always means the same.
+impl PartialEq for Rule {
+    fn eq(&self, other: &Self) -> bool {
+        let written = |rule: &Rule| (rule.source.clone(), rule.unconfined, rule.identity);
+        written(self) == written(other)
+    }
+}
+
+impl Eq for Rule {}
+
 /// What is known of a call when rules are asked about one of its effects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub tool: &'a str,
     pub mode: Mode,
-    /// The session's folder.
-    pub cwd: &'a Path,
+    pub anchors: Anchors<'a>,
     /// Whether rules that a person's answers made count.
     pub persons: bool,
 }
@@ -141,9 +150,9 @@ impl Rules {
 
     /// These, and what persons' answers have added.
     #[must_use]
-    pub fn with_grants(&self, grants: &[Grant], anchors: &Anchors) -> Self {
+    pub fn with_grants<'g>(&self, grants: impl IntoIterator<Item = &'g Grant>) -> Self {
         let mut rules = self.clone();
-        rules.allow.extend(grants.iter().filter_map(|grant| Rule::of_grant(grant, anchors)));
+        rules.allow.extend(grants.into_iter().filter_map(Rule::of_grant));
         rules
     }
 
@@ -203,10 +212,10 @@ impl Rules {
 
     /// Whether a deny rule keeps a tool from reading this path, inside a folder that it may search.
     #[must_use]
-    pub fn hides(&self, path: &Path, cwd: &Path) -> bool {
+    pub fn hides(&self, path: &Path, anchors: Anchors<'_>) -> bool {
         self.deny
             .iter()
-            .any(|rule| matches!(&rule.covers, Covers::Read(pattern) if pattern.matches(path, cwd)))
+            .any(|rule| matches!(&rule.covers, Covers::Read(pattern) if pattern.matches(path, anchors)))
     }
 
     /// Whether [`Rules::hides`] can be true of anything.
@@ -221,10 +230,10 @@ impl Rules {
 }
 
 impl Rule {
-    fn of_grant(grant: &Grant, anchors: &Anchors) -> Option<Self> {
+    fn of_grant(grant: &Grant) -> Option<Self> {
         let source =
             RuleText { list: List::Allow, text: grant.rule.clone(), layer: grant.layer, place: None };
-        let parse::Parsed::Rule { rule, .. } = parse::rule(source, anchors) else { return None };
+        let parse::Parsed::Rule { rule, .. } = parse::rule(source) else { return None };
         Some(Rule { unconfined: grant.unconfined, identity: grant.identity, ..*rule })
     }
 
@@ -252,11 +261,9 @@ impl Rule {
             }
             // What may not be read may not be changed either.
             (Covers::Read(pattern), Effect::ReadPath(path) | Effect::WritePath(path)) => {
-                either_name(path, asked.cwd, |path| pattern.matches(path, asked.cwd))
+                either_name(path, asked.anchors, pattern)
             }
-            (Covers::Write(pattern), Effect::WritePath(path)) => {
-                either_name(path, asked.cwd, |path| pattern.matches(path, asked.cwd))
-            }
+            (Covers::Write(pattern), Effect::WritePath(path)) => either_name(path, asked.anchors, pattern),
             (Covers::Host(pattern), Effect::FetchHost(target)) => pattern.matches(target),
             (Covers::Mcp(pattern), Effect::CallMcp(target)) => pattern.matches(target),
             (Covers::Agent(name), Effect::SpawnAgent(target)) => {
@@ -276,12 +283,8 @@ impl Rule {
                 path.via == Via::Tool && tools.contains(&asked.tool)
             }
             (Covers::Tools(tools), _) => tools.contains(&asked.tool),
-            (Covers::Read(pattern), Effect::ReadPath(path)) => {
-                both_names(path, asked.cwd, |path| pattern.matches(path, asked.cwd))
-            }
-            (Covers::Write(pattern), Effect::WritePath(path)) => {
-                both_names(path, asked.cwd, |path| pattern.matches(path, asked.cwd))
-            }
+            (Covers::Read(pattern), Effect::ReadPath(path)) => both_names(path, asked.anchors, pattern),
+            (Covers::Write(pattern), Effect::WritePath(path)) => both_names(path, asked.anchors, pattern),
             (Covers::Host(pattern), Effect::FetchHost(target)) => pattern.matches(target),
             (Covers::Mcp(pattern), Effect::CallMcp(target)) => {
                 let layer = match target.layer {
@@ -351,12 +354,12 @@ impl McpPattern {
 
 /// To close, one of a path's two names is enough; to open, both must be meant. What a command was given has been resolved
 /// already: its typed name is no path of its own.
-fn either_name(path: &PathTarget, cwd: &Path, matches: impl Fn(&Path) -> bool) -> bool {
-    matches(&path.real) || matches(&typed(path, cwd))
+fn either_name(path: &PathTarget, anchors: Anchors<'_>, pattern: &PathPattern) -> bool {
+    pattern.matches(&path.real, anchors) || pattern.matches(&typed(path, anchors.cwd), anchors)
 }
 
-fn both_names(path: &PathTarget, cwd: &Path, matches: impl Fn(&Path) -> bool) -> bool {
-    matches(&path.real) && matches(&typed(path, cwd))
+fn both_names(path: &PathTarget, anchors: Anchors<'_>, pattern: &PathPattern) -> bool {
+    pattern.matches(&path.real, anchors) && pattern.matches(&typed(path, anchors.cwd), anchors)
 }
 
 /// The path as it was typed, absolute, `.` and `..` worked out by the letters alone.

@@ -4,7 +4,7 @@ use agentd_protocol::daemon::Notice;
 
 use super::names::{Kind, is_name, kind_of, nearest, tools_named};
 use super::path::{PathPattern, Use};
-use super::{Anchors, Covers, HostPattern, List, McpPattern, Rule, RuleText, Rules, TOOLS};
+use super::{Covers, HostPattern, List, McpPattern, Rule, RuleText, Rules, TOOLS};
 use crate::permission::shell::CommandPattern;
 
 const NOTICE: &str = "config.rule";
@@ -23,7 +23,7 @@ impl Rules {
     /// Reads the rules of all layers. Never fails: whatever cannot be carried out is reported, and a deny rule that cannot
     /// be understood at all closes everything, as [`Rules::unreadable`].
     #[must_use]
-    pub fn parse(texts: Vec<RuleText>, anchors: &Anchors) -> (Self, Vec<Notice>) {
+    pub fn parse(texts: Vec<RuleText>) -> (Self, Vec<Notice>) {
         let mut rules = Self::default();
         let mut notices = Vec::new();
         for text in texts {
@@ -32,7 +32,7 @@ impl Rules {
                 let text = place.as_ref().map_or(problem.clone(), |place| format!("{place}: {problem}"));
                 notices.push(Notice { code: NOTICE.to_owned(), text });
             };
-            match rule(text, anchors) {
+            match rule(text) {
                 Parsed::Rule { rule, problem } => {
                     if let Some(problem) = problem {
                         tell(problem);
@@ -72,7 +72,7 @@ fn shape(text: &str) -> Shape<'_> {
     }
 }
 
-pub(super) fn rule(source: RuleText, anchors: &Anchors) -> Parsed {
+pub(super) fn rule(source: RuleText) -> Parsed {
     let list = source.list;
     let text = source.text.clone();
     let made = |covers: Covers, problem: Option<String>| Parsed::Rule {
@@ -125,7 +125,7 @@ pub(super) fn rule(source: RuleText, anchors: &Anchors) -> Parsed {
     };
     let found = match shape {
         Shape::Whole(_) => return made(whole(), None),
-        Shape::With(_, specifier) => covers(kind, specifier, list, anchors),
+        Shape::With(_, specifier) => covers(kind, specifier, list),
         Shape::Torn(_) => Err("its parenthesis is not closed".to_owned()),
     };
     match (found, list) {
@@ -141,12 +141,12 @@ pub(super) fn rule(source: RuleText, anchors: &Anchors) -> Parsed {
     }
 }
 
-fn covers(kind: Kind, specifier: &str, list: List, anchors: &Anchors) -> Result<Covers, String> {
+fn covers(kind: Kind, specifier: &str, list: List) -> Result<Covers, String> {
     let used = if list == List::Allow { Use::Allow } else { Use::Close };
     match kind {
         Kind::Command => CommandPattern::parse(specifier).map(Covers::Command),
-        Kind::Read => PathPattern::parse(specifier.trim(), used, anchors).map(Covers::Read),
-        Kind::Write => PathPattern::parse(specifier.trim(), used, anchors).map(Covers::Write),
+        Kind::Read => PathPattern::parse(specifier.trim(), used).map(Covers::Read),
+        Kind::Write => PathPattern::parse(specifier.trim(), used).map(Covers::Write),
         Kind::Host => host(specifier.trim(), list).map(Covers::Host),
         Kind::Agent => Ok(Covers::Agent(Some(specifier.trim().to_owned()))),
         Kind::Skill => Ok(Covers::Skill(Some(specifier.trim().to_owned()))),

@@ -1,16 +1,18 @@
 //! Patterns over paths, as rules write them: gitignore's syntax, with four ways to say where they start.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 /// The folders that patterns may start in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Anchors {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Anchors<'a> {
+    /// The session's folder.
+    pub cwd: &'a Path,
     /// The project's root: `/x` means a path below it, in whatever file the rule stands.
-    pub root: PathBuf,
+    pub root: &'a Path,
     /// The user's home: `~/x`.
-    pub home: PathBuf,
+    pub home: &'a Path,
 }
 
 /// One pattern.
@@ -30,10 +32,11 @@ pub(super) struct PathPattern {
     matcher: Gitignore,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Base {
-    Fixed(PathBuf),
-    /// The session's folder.
+    Disk,
+    Home,
+    Root,
     Cwd,
 }
 
@@ -48,21 +51,17 @@ pub(super) enum Use {
 impl PathPattern {
     /// # Errors
     /// What is wrong with the text.
-    pub(super) fn parse(text: &str, used: Use, anchors: &Anchors) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, used: Use) -> Result<Self, String> {
         let (base, glob) = match text {
             "" => return Err("a path is missing".to_owned()),
-            _ if text.starts_with("//") => (Base::Fixed("/".into()), anchored(&text[1..])),
-            _ if text == "~" || text.starts_with("~/") => {
-                (Base::Fixed(anchors.home.clone()), anchored(&text[1..]))
-            }
-            _ if text.starts_with('/') => (Base::Fixed(anchors.root.clone()), anchored(text)),
+            _ if text.starts_with("//") => (Base::Disk, anchored(&text[1..])),
+            _ if text == "~" || text.starts_with("~/") => (Base::Home, anchored(&text[1..])),
+            _ if text.starts_with('/') => (Base::Root, anchored(text)),
             _ if text == "." || text.starts_with("./") => (Base::Cwd, anchored(&text[1..])),
             _ => match used {
                 Use::Allow => (Base::Cwd, text.to_owned()),
-                Use::Close if text.trim_end_matches('/').contains('/') => {
-                    (Base::Fixed("/".into()), format!("**/{text}"))
-                }
-                Use::Close => (Base::Fixed("/".into()), text.to_owned()),
+                Use::Close if text.trim_end_matches('/').contains('/') => (Base::Disk, format!("**/{text}")),
+                Use::Close => (Base::Disk, text.to_owned()),
             },
         };
         if text.split('/').any(|name| name == "..") {
@@ -94,10 +93,12 @@ impl PathPattern {
     }
 
     /// `path`: absolute, without `.` and `..`.
-    pub(super) fn matches(&self, path: &Path, cwd: &Path) -> bool {
-        let base = match &self.base {
-            Base::Fixed(base) => base,
-            Base::Cwd => cwd,
+    pub(super) fn matches(&self, path: &Path, anchors: Anchors<'_>) -> bool {
+        let base = match self.base {
+            Base::Disk => Path::new("/"),
+            Base::Home => anchors.home,
+            Base::Root => anchors.root,
+            Base::Cwd => anchors.cwd,
         };
         let Ok(below) = path.strip_prefix(base) else { return false };
         if below.as_os_str().is_empty() {
@@ -133,17 +134,19 @@ pub fn exact(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use proptest::prelude::*;
 
     use super::*;
 
-    fn anchors() -> Anchors {
-        Anchors { root: "/home/u/api".into(), home: "/home/u".into() }
+    fn anchors() -> Anchors<'static> {
+        let path = |text| Path::new(text);
+        Anchors { cwd: path("/home/u/api/sub"), root: path("/home/u/api"), home: path("/home/u") }
     }
 
     fn matches(pattern: &str, used: Use, path: &str) -> bool {
-        let cwd = Path::new("/home/u/api/sub");
-        PathPattern::parse(pattern, used, &anchors()).unwrap().matches(Path::new(path), cwd)
+        PathPattern::parse(pattern, used).unwrap().matches(Path::new(path), anchors())
     }
 
     #[test]
@@ -198,7 +201,7 @@ mod tests {
     #[test]
     fn what_is_no_pattern_is_said() {
         for bad in ["", "[", "../x", "a/../b", "~/..", "//a/../b"] {
-            assert!(PathPattern::parse(bad, Use::Allow, &anchors()).is_err(), "{bad}");
+            assert!(PathPattern::parse(bad, Use::Allow).is_err(), "{bad}");
         }
     }
 
@@ -208,10 +211,10 @@ mod tests {
             prop_assume!(names.iter().chain([&other]).all(|name| name != "." && name != ".."));
             let path = PathBuf::from(format!("/{}", names.join("/")));
             let Some(text) = exact(&path) else { return Ok(()) };
-            let pattern = PathPattern::parse(&text, Use::Allow, &anchors()).unwrap();
-            prop_assert!(pattern.matches(&path, Path::new("/c")), "{text}");
+            let pattern = PathPattern::parse(&text, Use::Allow).unwrap();
+            prop_assert!(pattern.matches(&path, anchors()), "{text}");
             let sibling = path.with_file_name(&other);
-            prop_assert_eq!(pattern.matches(&sibling, Path::new("/c")), sibling == path, "{}", text);
+            prop_assert_eq!(pattern.matches(&sibling, anchors()), sibling == path, "{}", text);
         }
     }
 }

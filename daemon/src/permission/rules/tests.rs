@@ -14,14 +14,15 @@ fn parse(deny: &[&str], ask: &[&str], allow: &[&str]) -> (Rules, Vec<String>) {
             })
         })
         .collect();
-    let anchors = Anchors { root: "/home/u/api".into(), home: "/home/u".into() };
-    let (rules, notices) = Rules::parse(texts, &anchors);
+    let (rules, notices) = Rules::parse(texts);
     assert!(notices.iter().all(|notice| notice.code == "config.rule"));
     (rules, notices.into_iter().map(|notice| notice.text).collect())
 }
 
 fn asked(tool: &str) -> Asked<'_> {
-    Asked { tool, mode: Mode::Default, cwd: Path::new("/home/u/api"), persons: true }
+    let (project, home) = (Path::new("/home/u/api"), Path::new("/home/u"));
+    let anchors = Anchors { cwd: project, root: project, home };
+    Asked { tool, mode: Mode::Default, anchors, persons: true }
 }
 
 /// The rule of each list that covers every call of a tool.
@@ -196,7 +197,6 @@ fn what_allows_an_mcp_server_is_bound_to_layer_and_identity() {
     let (rules, _) = parse(&[], &[], &["mcp__git"]);
     assert!(rules.allowed(&mcp("git", "push", McpLayer::User), asked("mcp")).is_some());
     assert!(rules.allowed(&mcp("git", "push", McpLayer::Project), asked("mcp")).is_none());
-    let anchors = Anchors::default();
     let grant =
         |identity| Grant { rule: "mcp__git__push".into(), layer: Layer::Saved, unconfined: false, identity };
     for (identity, covered) in [
@@ -204,7 +204,7 @@ fn what_allows_an_mcp_server_is_bound_to_layer_and_identity() {
         (Some(crate::ids::digest_of(b"another command")), false),
         (None, false),
     ] {
-        let rules = Rules::default().with_grants(&[grant(identity)], &anchors);
+        let rules = Rules::default().with_grants(&[grant(identity)]);
         for layer in [McpLayer::User, McpLayer::Project] {
             assert_eq!(rules.allowed(&mcp("git", "push", layer), asked("mcp")).is_some(), covered);
         }
@@ -225,7 +225,7 @@ fn what_a_person_allowed_for_a_session_counts_for_persons_only() {
     let grant = |layer| Grant { rule: "Read(//etc/hosts)".into(), layer, unconfined: false, identity: None };
     let target = PathTarget { via: Via::Tool, typed: "/etc/hosts".into(), real: "/etc/hosts".into() };
     for (layer, others) in [(Layer::Session, false), (Layer::Saved, true)] {
-        let rules = Rules::default().with_grants(&[grant(layer)], &Anchors::default());
+        let rules = Rules::default().with_grants(&[grant(layer)]);
         for (persons, covered) in [(true, true), (false, others)] {
             let asked = Asked { persons, ..asked("read_file") };
             assert_eq!(rules.allowed(&Effect::ReadPath(target.clone()), asked).is_some(), covered);

@@ -30,7 +30,7 @@ use crate::permission::effect::{
 };
 use crate::permission::rules::{Grant, Layer, List, RuleText, Rules};
 use crate::permission::shell::{Direction, Word, analyse};
-use crate::permission::{Anchors, PlanShell, Query, Ruling, Sandbox, judge};
+use crate::permission::{PlanShell, Query, Ruling, Sandbox, judge};
 
 const PAGES: &[(&str, &str)] = &[
     ("modes", include_str!("rows/modes.txt")),
@@ -111,15 +111,10 @@ impl Scene {
         if self.unreadable {
             return Rules::unreadable();
         }
-        let anchors = anchors();
-        let (rules, notices) = Rules::parse(self.rules.clone(), &anchors);
+        let (rules, notices) = Rules::parse(self.rules.clone());
         assert!(notices.is_empty(), "{}: {notices:?}", self.title);
-        rules.with_grants(&self.grants, &anchors)
+        rules.with_grants(&self.grants)
     }
-}
-
-fn anchors() -> Anchors {
-    Anchors { root: CWD.into(), home: "/home/u".into() }
 }
 
 fn mode(name: &str) -> Mode {

@@ -41,14 +41,15 @@ use crate::journal::faults::Faults;
 use crate::model::message::ToolSpec;
 use crate::model::playback::{self, Log, Running, Script};
 use crate::paths::{self, Env, Paths};
-use crate::permission::{PlanShell, Rules, Sandbox};
+use crate::permission::Sandbox;
 use crate::process::Spawner;
 use crate::secret::KeyStore;
 use crate::session::SessionError;
 use crate::session::command::{Caller, Command};
-use crate::session::deps::{Deps, Policy, Toolbox};
+use crate::session::deps::{Deps, Toolbox};
 use crate::session::feed::{Feed, Position};
 use crate::session::models::Models;
+use crate::session::policies::{Host, NobodyIsTrusted, Policies};
 use crate::session::record::Parent;
 use crate::tool::{self, Output, Prepared, Scene, Tool, ToolError, Work};
 use crate::workspace::snapshot::Snapshots;
@@ -315,7 +316,6 @@ fn registry(
     let keys = Arc::new(KeyStore::new(paths, &env));
     let mut tools = tool::builtin(&spawner);
     tools.push(Arc::new(ProbeTool(Arc::clone(probe))));
-    let rules = Rules::default();
     Registry::new(Arc::new(Deps {
         clock: clock.clone(),
         own: paths.own_dirs().iter().map(|dir| paths::canonical(dir)).collect(),
@@ -323,13 +323,12 @@ fn registry(
         models: Arc::new(Models::new(None, providers, keys, Arc::clone(&spawner), Vec::new())),
         tools: Toolbox::new(tools),
         snapshots: Snapshots::new(Arc::clone(&spawner), None, "/nonexistent".into(), Vec::new()),
-        policy: Policy {
-            rules,
-            plan_shell: PlanShell::Deny,
-            sandbox: Sandbox::None,
-            bypass_enabled: true,
-            mode: Mode::Default,
-        },
+        policies: Arc::new(Policies::open(
+            paths.config_file(),
+            "/nonexistent".into(),
+            Host { sandbox: Sandbox::None, allow_bypass: true },
+            Arc::new(NobodyIsTrusted),
+        )),
         home: "/nonexistent".into(),
         shell_env: Vec::new(),
         user: "tester".into(),

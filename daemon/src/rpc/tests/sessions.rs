@@ -36,8 +36,6 @@ async fn socket_with(script: Value, limits: Limits) -> Socket {
         socket: path.display().to_string(),
         started: Instant::now(),
         shutdown: CancellationToken::new(),
-        notices: Vec::new(),
-        settings_file: crate::config::Stamp::default(),
         doctor: Box::new(|_| Vec::new()),
     });
     let stop = CancellationToken::new();

@@ -1,0 +1,461 @@
+//! What the settings allow in each project, as they stand now: the files are looked at again whenever a call is judged,
+//! so a rule that was added holds for the next one.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agentd_protocol::Digest;
+use agentd_protocol::daemon::Notice;
+
+use super::blocking;
+use super::deps::Policy;
+use crate::config::{self, Loaded, NoticeCode, Permissions, Project, Settings, Stamp};
+use crate::permission::{Layer, List, PlanShell, RuleText, Rules, Sandbox};
+use crate::workspace;
+
+/// Projects whose settings are kept. Beyond it all are read anew.
+const KEPT: usize = 256;
+/// Notices that wait to be told. What does not fit is told by `daemon/status` only.
+const UNTOLD: usize = 200;
+
+/// Whether a person trusts what a project would switch on.
+pub trait Trust: Send + Sync {
+    /// May block. `widening`: the digest of everything that it would switch on.
+    fn is_trusted(&self, root: &Path, widening: Digest) -> bool;
+}
+
+/// Trusts no project.
+pub struct NobodyIsTrusted;
+
+impl Trust for NobodyIsTrusted {
+    fn is_trusted(&self, _: &Path, _: Digest) -> bool {
+        false
+    }
+}
+
+/// What this host and the start of the daemon add to the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    pub sandbox: Sandbox,
+    /// The daemon was started with it: it needs no setting.
+    pub allow_bypass: bool,
+}
+
+/// The settings of all projects.
+pub struct Policies {
+    user_file: PathBuf,
+    home: PathBuf,
+    host: Host,
+    /// As they were at the start: what only a start can change is taken from here.
+    started: Settings,
+    trust: Arc<dyn Trust>,
+    cache: Mutex<Cache>,
+}
+
+struct Cache {
+    stamp: Stamp,
+    user: Arc<Loaded>,
+    /// Where no project adds anything.
+    plain: Arc<Policy>,
+    projects: HashMap<PathBuf, Known>,
+    untold: Vec<Notice>,
+}
+
+/// A project as it was last looked at.
+#[derive(Clone)]
+struct Known {
+    source: Source,
+    trusted: bool,
+    policy: Arc<Policy>,
+    notices: Vec<Notice>,
+}
+
+/// A project's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Absent,
+    Bytes(Vec<u8>),
+    Unreadable(String),
+}
+
+impl Policies {
+    /// Reads the user's settings. Blocks.
+    #[must_use]
+    pub fn open(user_file: PathBuf, home: PathBuf, host: Host, trust: Arc<dyn Trust>) -> Self {
+        let stamp = Stamp::of(&user_file);
+        let loaded = Arc::new(config::load(&user_file));
+        let started = loaded.settings.clone();
+        let (policy, _) = policy_of(&loaded.settings, host, &started);
+        let cache = Cache {
+            stamp,
+            user: loaded,
+            plain: Arc::new(policy),
+            projects: HashMap::new(),
+            untold: Vec::new(),
+        };
+        Self { user_file, home, host, started, trust, cache: Mutex::new(cache) }
+    }
+
+    /// The settings of the daemon's start.
+    #[must_use]
+    pub fn started(&self) -> &Settings {
+        &self.started
+    }
+
+    /// The user's own settings, as they were last read.
+    #[must_use]
+    pub fn user(&self) -> Arc<Policy> {
+        Arc::clone(&self.lock().plain)
+    }
+
+    /// What holds for a session in `cwd` now: the same [`Arc`] as before if nothing has changed.
+    pub async fn fresh(self: &Arc<Self>, cwd: &Path) -> Arc<Policy> {
+        let (policies, cwd) = (Arc::clone(self), cwd.to_owned());
+        blocking(move || policies.of(&cwd)).await
+    }
+
+    /// The same, with the root of the project.
+    pub async fn standing(self: &Arc<Self>, cwd: &Path) -> (Arc<Policy>, PathBuf) {
+        let (policies, cwd) = (Arc::clone(self), cwd.to_owned());
+        blocking(move || {
+            let root = workspace::project_root(&cwd, &policies.home);
+            (policies.of(&cwd), root.unwrap_or(cwd))
+        })
+        .await
+    }
+
+    /// As [`Policies::fresh`]. Blocks.
+    #[must_use]
+    pub fn of(&self, cwd: &Path) -> Arc<Policy> {
+        self.look_at_user_file();
+        let Some(root) = workspace::project_root(cwd, &self.home) else { return self.user() };
+        let path = root.join(workspace::PROJECT_SETTINGS);
+        let source = match workspace::project_settings(&root, config::MAX_PROJECT_BYTES) {
+            Ok(None) => Source::Absent,
+            Ok(Some(bytes)) => Source::Bytes(bytes),
+            Err(error) => Source::Unreadable(format!("{}: cannot be read: {error}", path.display())),
+        };
+        let project = match &source {
+            Source::Absent => {
+                let mut cache = self.lock();
+                cache.projects.remove(&root);
+                return Arc::clone(&cache.plain);
+            }
+            Source::Bytes(bytes) => Project::parse(&path, bytes),
+            Source::Unreadable(why) => Project::unreadable(why.clone()),
+        };
+        let trusted = project.widening.is_empty() || self.trust.is_trusted(&root, project.digest);
+        let mut cache = self.lock();
+        if let Some(known) = cache.projects.get(&root)
+            && known.source == source
+            && known.trusted == trusted
+        {
+            return Arc::clone(&known.policy);
+        }
+        let settings = config::effective(&cache.user.settings, &project, trusted);
+        let (mut policy, _) = policy_of(&settings, self.host, &self.started);
+        policy.model = project.model.clone().filter(|_| trusted);
+        let notices = project_notices(&path, &project, trusted);
+        let before = cache.projects.get(&root).map(|known| known.notices.clone()).unwrap_or_default();
+        cache.tell(&before, &notices);
+        let policy = Arc::new(policy);
+        if cache.projects.len() >= KEPT {
+            cache.projects.clear();
+        }
+        cache.projects.insert(root, Known { source, trusted, policy: Arc::clone(&policy), notices });
+        policy
+    }
+
+    /// What is wrong with the user's settings as they stand. Blocks.
+    #[must_use]
+    pub fn notices(&self) -> Vec<Notice> {
+        self.look_at_user_file();
+        let user = Arc::clone(&self.lock().user);
+        self.user_notices(&user)
+    }
+
+    /// What has come to be wrong since this was last asked, for all who listen.
+    #[must_use]
+    pub fn untold(&self) -> Vec<Notice> {
+        std::mem::take(&mut self.lock().untold)
+    }
+
+    fn user_notices(&self, user: &Loaded) -> Vec<Notice> {
+        let changed = needs_a_start(&self.started, &user.settings).then(|| Notice {
+            code: "config.changed".into(),
+            text: format!(
+                "{} was changed after agentd had read it, at its start: rules hold at once, models, providers, shell.env, \
+                 retention and allow_bypass do not. To have it read: agentctl daemon stop",
+                self.user_file.display()
+            ),
+        });
+        let (_, found) = policy_of(&user.settings, self.host, &self.started);
+        changed.into_iter().chain(user.notices.iter().map(wire)).chain(found).collect()
+    }
+
+    fn look_at_user_file(&self) {
+        // Taken before the file is read: a change in between then counts as one.
+        let stamp = Stamp::of(&self.user_file);
+        if self.lock().stamp == stamp {
+            return;
+        }
+        let loaded = Arc::new(config::load(&self.user_file));
+        let (policy, _) = policy_of(&loaded.settings, self.host, &self.started);
+        let notices = self.user_notices(&loaded);
+        let before = Arc::clone(&self.lock().user);
+        let before = self.user_notices(&before);
+        let mut cache = self.lock();
+        cache.tell(&before, &notices);
+        cache.stamp = stamp;
+        cache.user = loaded;
+        cache.plain = Arc::new(policy);
+        cache.projects.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cache {
+    fn tell(&mut self, before: &[Notice], now: &[Notice]) {
+        for notice in now {
+            if !before.contains(notice) && !self.untold.contains(notice) && self.untold.len() < UNTOLD {
+                self.untold.push(notice.clone());
+            }
+        }
+    }
+}
+
+fn wire(notice: &config::Notice) -> Notice {
+    Notice { code: notice.code.as_str().into(), text: notice.text.clone() }
+}
+
+fn project_notices(path: &Path, project: &Project, trusted: bool) -> Vec<Notice> {
+    let mut notices: Vec<Notice> = project.notices.iter().map(wire).collect();
+    if !trusted {
+        let text = format!(
+            "{}: its deny and ask rules hold; what else it would switch on is passed over, since nobody has trusted it",
+            path.display()
+        );
+        notices.push(Notice { code: NoticeCode::Untrusted.as_str().into(), text });
+    }
+    notices
+}
+
+/// What a running daemon does not take from a changed file.
+fn needs_a_start(started: &Settings, now: &Settings) -> bool {
+    let bypass = now.permissions.allow_bypass() && !started.permissions.allow_bypass();
+    started.model != now.model
+        || started.providers != now.providers
+        || started.shell != now.shell
+        || started.retention != now.retention
+        || started.model_doubts != now.model_doubts
+        || bypass
+}
+
+/// The settings' rules as the gate's.
+fn rules_of(rules: &config::PermissionRules) -> (Rules, Vec<Notice>) {
+    let lists = [(List::Deny, &rules.deny), (List::Ask, &rules.ask), (List::Allow, &rules.allow)];
+    let texts = lists.into_iter().flat_map(|(list, texts)| {
+        texts.iter().map(move |rule| RuleText {
+            list,
+            text: rule.text.clone(),
+            layer: match rule.layer {
+                config::Layer::User => Layer::User,
+                config::Layer::Project => Layer::Project,
+            },
+            place: Some(rule.place.clone()),
+        })
+    });
+    Rules::parse(texts.collect())
+}
+
+fn policy_of(settings: &Settings, host: Host, started: &Settings) -> (Policy, Vec<Notice>) {
+    let (rules, mut notices) = match &settings.permissions {
+        Permissions::Rules(rules) => rules_of(rules),
+        Permissions::Unreadable(_) => (Rules::unreadable(), Vec::new()),
+    };
+    let plan_shell = match settings.plan.shell {
+        config::PlanShell::Deny => PlanShell::Deny,
+        config::PlanShell::Confined => {
+            notices.push(Notice {
+                code: "plan.noSandbox".into(),
+                text: "plan.shell = \"confined\": the sandbox is not built yet, so commands stay denied in plan mode"
+                    .into(),
+            });
+            PlanShell::Confined
+        }
+    };
+    if settings.plan.verify == config::PlanVerify::Loop {
+        notices.push(Notice {
+            code: "plan.verify".into(),
+            text: "plan.verify = \"loop\": verification is not built yet; plans are carried out without it"
+                .into(),
+        });
+    }
+    // Taking the permission away holds at once; giving it needs a start.
+    let by_settings = started.permissions.allow_bypass() && settings.permissions.allow_bypass();
+    let policy = Policy {
+        rules,
+        plan_shell,
+        sandbox: host.sandbox,
+        bypass_enabled: host.allow_bypass || by_settings,
+        mode: settings.mode,
+        model: None,
+    };
+    (policy, notices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::permission::Sandbox;
+
+    struct Everybody;
+
+    /// Makes what stands in the place of a project's settings.
+    type Make = fn(&Path);
+
+    impl Trust for Everybody {
+        fn is_trusted(&self, _: &Path, _: Digest) -> bool {
+            true
+        }
+    }
+
+    struct Place {
+        _folder: tempfile::TempDir,
+        root: PathBuf,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let root = crate::paths::canonical(folder.path());
+            std::fs::create_dir_all(root.join("work/.git")).unwrap();
+            std::fs::create_dir_all(root.join("work/.agentd")).unwrap();
+            std::fs::create_dir_all(root.join("work/deep/below")).unwrap();
+            Self { _folder: folder, root }
+        }
+
+        fn policies(&self, trust: Arc<dyn Trust>) -> Policies {
+            let host = Host { sandbox: Sandbox::None, allow_bypass: false };
+            Policies::open(self.root.join("config.toml"), self.root.clone(), host, trust)
+        }
+
+        fn cwd(&self) -> PathBuf {
+            self.root.join("work/deep/below")
+        }
+
+        fn project(&self, text: &str) {
+            std::fs::write(self.root.join("work/.agentd/config.toml"), text).unwrap();
+        }
+
+        fn user(&self, text: &str) {
+            std::fs::write(self.root.join("config.toml"), text).unwrap();
+        }
+    }
+
+    fn rules(deny: &[&str], allow: &[&str]) -> Vec<(List, String)> {
+        let list = |list: List, texts: &[&str]| {
+            texts.iter().map(|text| (list, (*text).to_owned())).collect::<Vec<_>>()
+        };
+        [list(List::Deny, deny), list(List::Allow, allow)].concat()
+    }
+
+    fn said(policy: &Policy) -> Vec<(List, String)> {
+        policy.rules.iter().map(|rule| (rule.source.list, rule.source.text.clone())).collect()
+    }
+
+    #[test]
+    fn a_changed_file_holds_at_once_and_an_unchanged_one_is_the_same() {
+        let place = Place::new();
+        let policies = place.policies(Arc::new(NobodyIsTrusted));
+        let plain = policies.of(&place.cwd());
+        assert_eq!(said(&plain), rules(&[], &[]));
+        assert!(Arc::ptr_eq(&plain, &policies.of(&place.cwd())));
+        place.project("permissions.deny = ['Bash']");
+        let denied = policies.of(&place.cwd());
+        assert_eq!(said(&denied), rules(&["Bash"], &[]));
+        assert!(Arc::ptr_eq(&denied, &policies.of(&place.cwd())));
+        place.user("permissions.deny = ['Grep']");
+        assert_eq!(said(&policies.of(&place.cwd())), rules(&["Grep", "Bash"], &[]));
+        place.project("");
+        assert_eq!(said(&policies.of(&place.cwd())), rules(&["Grep"], &[]));
+        place.user("permissions.deny = ['Gr");
+        assert!(policies.of(&place.cwd()).rules.is_unreadable());
+        assert_eq!(policies.untold().iter().filter(|notice| notice.code == "config.unreadable").count(), 1);
+        place.user("");
+        assert_eq!(said(&policies.of(&place.cwd())), rules(&[], &[]));
+        assert_eq!(policies.untold(), []);
+    }
+
+    #[test]
+    fn what_widens_waits_for_trust() {
+        let place = Place::new();
+        place.project("mode = 'acceptEdits'\nmodel = 'a/b'\npermissions.allow = ['Bash']");
+        let policies = place.policies(Arc::new(NobodyIsTrusted));
+        let policy = policies.of(&place.cwd());
+        assert_eq!(
+            (said(&policy), policy.mode, &policy.model),
+            (rules(&[], &[]), agentd_protocol::Mode::Default, &None)
+        );
+        assert_eq!(policies.untold()[0].code, "config.untrusted");
+        let policy = place.policies(Arc::new(Everybody)).of(&place.cwd());
+        assert_eq!(said(&policy), rules(&[], &["Bash"]));
+        assert_eq!((policy.mode, policy.model.as_deref()), (agentd_protocol::Mode::AcceptEdits, Some("a/b")));
+    }
+
+    #[test]
+    fn a_file_that_is_no_plain_small_file_of_the_project_closes() {
+        let file = |place: &Place| place.root.join("work/.agentd/config.toml");
+        let breaks: [(&str, Make); 5] = [
+            ("a link", |path| std::os::unix::fs::symlink("/nonexistent/x", path).unwrap()),
+            ("a link to text", |path| {
+                std::fs::write(path.with_file_name("other"), "").unwrap();
+                std::os::unix::fs::symlink("other", path).unwrap();
+            }),
+            ("a folder", |path| std::fs::create_dir(path).unwrap()),
+            ("a pipe", |path| {
+                rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RWXU).unwrap();
+            }),
+            ("huge", |path| std::fs::write(path, "#".repeat(300 * 1024)).unwrap()),
+        ];
+        for (what, make) in breaks {
+            let place = Place::new();
+            make(&file(&place));
+            let policies = place.policies(Arc::new(Everybody));
+            assert!(policies.of(&place.cwd()).rules.is_unreadable(), "{what}");
+            assert_eq!(policies.untold()[0].code, "config.unreadable", "{what}");
+        }
+        let place = Place::new();
+        std::fs::remove_dir(place.root.join("work/.agentd")).unwrap();
+        std::fs::create_dir(place.root.join("elsewhere")).unwrap();
+        std::fs::write(place.root.join("elsewhere/config.toml"), "").unwrap();
+        std::os::unix::fs::symlink("../elsewhere", place.root.join("work/.agentd")).unwrap();
+        assert!(place.policies(Arc::new(Everybody)).of(&place.cwd()).rules.is_unreadable());
+    }
+
+    #[test]
+    fn the_home_folder_is_no_project() {
+        let place = Place::new();
+        std::fs::create_dir_all(place.root.join(".agentd")).unwrap();
+        std::fs::write(place.root.join(".agentd/config.toml"), "permissions.deny = ['Bash']").unwrap();
+        let policies = place.policies(Arc::new(Everybody));
+        assert_eq!(said(&policies.of(&place.root)), rules(&[], &[]));
+    }
+
+    #[test]
+    fn what_only_a_start_changes_is_told() {
+        let place = Place::new();
+        let policies = place.policies(Arc::new(NobodyIsTrusted));
+        place.user("permissions.deny = ['Bash']");
+        assert_eq!(policies.notices(), []);
+        place.user("permissions.allow_bypass = true");
+        assert!(!policies.of(&place.cwd()).bypass_enabled);
+        let notices = policies.notices();
+        assert_eq!(notices[0].code, "config.changed");
+        assert!(notices[0].text.ends_with("agentctl daemon stop"));
+    }
+}
