@@ -27,6 +27,7 @@ pub mod session;
 pub mod show;
 pub mod time;
 pub mod transfer;
+pub mod trust;
 pub mod turn;
 
 pub use error::{ErrorCode, ErrorData};

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     approval, blob, changes, daemon, event, history, initialize, key, permission, plan, search, session,
-    transfer, turn,
+    transfer, trust, turn,
 };
 
 /// A method of the protocol.
@@ -101,6 +101,10 @@ methods! {
     PermissionRules = "permission/rules", permission::RulesParams => permission::RulesResult;
     /// What the gate would say to a call, and why.
     PermissionCheck = "permission/check", permission::CheckParams => permission::CheckResult;
+    /// Forgets a rule that an answer made for a whole project.
+    PermissionForget = "permission/forget", permission::ForgetParams => permission::ForgetResult;
+    /// What a project's settings would switch on; trusts it, or trusts it no more.
+    ProjectTrust = "project/trust", trust::TrustParams => trust::TrustResult;
     PlanGet = "plan/get", plan::PlanGetParams => plan::PlanGetResult;
     BlobGet = "blob/get", blob::BlobGetParams => blob::BlobGetResult;
     KeySet = "key/set", key::KeySetParams => Empty;

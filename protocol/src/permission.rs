@@ -196,3 +196,23 @@ pub struct PartInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<RuleInfo>,
 }
+
+/// `permission/forget`: takes back a rule of layer `saved`. A person only. Errors: `invalidInput` for a folder that is none;
+/// `refused`; `storage`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ForgetParams {
+    /// A folder of the project.
+    pub cwd: String,
+    /// As `permission/rules` tells it.
+    pub rule: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ForgetResult {
+    /// Whether there was one.
+    pub forgotten: bool,
+}

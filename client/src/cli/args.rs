@@ -157,6 +157,20 @@ pub(crate) enum Command {
         agentctl why --read ~/.ssh/config"
     )]
     Why(WhyArgs),
+    /// Lists the permission rules that hold here, and forgets answers
+    #[command(
+        after_long_help = "Rules stand in the settings, under [permissions], or come from answers: `session` until the session \
+        ends, `saved` for every session of this project.\n\nExamples:\n  agentctl rules\n  \
+        agentctl rules --forget 'Bash(make install)'"
+    )]
+    Rules(RulesArgs),
+    /// Shows what this project would switch on, and trusts it
+    #[command(
+        after_long_help = "A project's settings are in .agentd/config.toml. Its deny and ask rules always hold; its allow rules, \
+        mode and model count once you trust exactly what they are.\n\nExamples:\n  agentctl trust\n  \
+        agentctl trust --yes 3f2a9c0d1e77\n  agentctl trust --revoke"
+    )]
+    Trust(TrustArgs),
     /// A session's plan
     #[command(subcommand)]
     Plan(PlanCommand),
@@ -495,6 +509,35 @@ pub(crate) struct ModeArgs {
     /// [ID] [MODE]: neither shows the mode of this folder's session
     #[arg(num_args = 0..=2, value_names = ["ID", "MODE"])]
     pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RulesArgs {
+    /// Takes back what an answer allowed in this project for good
+    #[arg(long, value_name = "RULE", conflicts_with_all = ["session", "json"])]
+    pub(crate) forget: Option<String>,
+    /// Of this session [default: this folder's, else a new one's]
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Prints the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrustArgs {
+    /// A folder of the project [default: this one]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Trusts what has this digest, as it was shown
+    #[arg(long, value_name = "DIGEST", conflicts_with = "revoke")]
+    pub(crate) yes: Option<String>,
+    /// Trusts it no more
+    #[arg(long)]
+    pub(crate) revoke: bool,
+    /// Prints the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

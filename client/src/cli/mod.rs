@@ -25,6 +25,7 @@ mod search;
 mod sessions;
 mod signals;
 mod terminal;
+mod trust;
 mod watch;
 mod why;
 
@@ -70,6 +71,8 @@ async fn command(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Deny(args) => approve::deny(context, args).await,
         Command::Mode(args) => sessions::mode(context, args).await,
         Command::Why(args) => why::why(context, args).await,
+        Command::Rules(args) => trust::rules(context, args).await,
+        Command::Trust(args) => trust::trust(context, args).await,
         Command::Plan(PlanCommand::Show(args)) => sessions::plan_show(context, args).await,
         Command::Key(command) => key::key(context, command).await,
         Command::Daemon(command) => daemon::daemon(context, command).await,

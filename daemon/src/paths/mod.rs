@@ -145,6 +145,10 @@ impl Paths {
         &self.state
     }
     #[must_use]
+    pub fn state_db(&self) -> PathBuf {
+        self.state.join("state.db")
+    }
+    #[must_use]
     pub fn sessions_dir(&self) -> PathBuf {
         self.state.join("sessions")
     }

@@ -3,10 +3,17 @@
 use std::sync::Arc;
 
 use agentd_protocol::SessionId;
+use agentd_protocol::permission::{ForgetParams, ForgetResult};
+use agentd_protocol::trust::{TrustAction, TrustItem, TrustParams, TrustResult};
 
 use super::Registry;
+use crate::config::Project;
+use crate::session::command::Caller;
 use crate::session::command::Command;
-use crate::session::{Inquiry, SessionError};
+use crate::session::deps::Deps;
+use crate::session::{Inquiry, SessionError, blocking, unkept};
+use crate::store::kept::Trusted;
+use crate::workspace;
 
 impl Registry {
     /// What the gate's answers depend on: of a session, or of a new one in a folder.
@@ -22,6 +29,91 @@ impl Registry {
             return self.ask(id, |reply| Command::Inquiry { reply }).await.map(|inquiry| *inquiry);
         }
         let (deps, cwd) = (Arc::clone(&self.deps), cwd.map(str::to_owned));
-        crate::session::blocking(move || Inquiry::of_folder(deps, cwd.as_deref())).await
+        blocking(move || Inquiry::of_folder(deps, cwd.as_deref())).await
     }
+
+    /// What a project's settings would switch on, and whether they do. Trusts it, or trusts it no more.
+    ///
+    /// # Errors
+    /// There is no such project, it is not what was shown any more, or what was said is not kept.
+    pub async fn trust(&self, params: TrustParams, caller: &Caller) -> Result<TrustResult, SessionError> {
+        let (deps, by) = (Arc::clone(&self.deps), caller.by.clone());
+        let at = deps.clock.now();
+        blocking(move || {
+            let (root, project) = project(&deps, &params.cwd)?;
+            match params.action {
+                TrustAction::Show => {}
+                TrustAction::Untrust => drop(deps.kept.untrust(&root).map_err(unkept)?),
+                TrustAction::Trust => {
+                    let seen = params.digest.ok_or_else(|| {
+                        SessionError::invalid("digest", "say what you have seen: the digest that `show` answers")
+                    })?;
+                    if seen != project.digest {
+                        return Err(SessionError::Conflict(format!(
+                            "{} would switch on something else now; nothing was trusted. To see it: agentctl trust",
+                            root.display()
+                        )));
+                    }
+                    let by = format!("{} {}", by.principal, by.client);
+                    let trusted = Trusted { digest: seen, content: text(&project), by, at };
+                    deps.kept.trust(&root, &trusted).map_err(unkept)?;
+                }
+            }
+            let before = deps.kept.about(&root).map_err(unkept)?.trusted.clone();
+            let trusted = before.as_ref().is_some_and(|before| before.digest == project.digest);
+            let diff = before.as_ref().filter(|_| !trusted).map(|before| {
+                let diff = workspace::unified(workspace::PROJECT_SETTINGS, Some(&before.content), Some(&text(&project)));
+                diff.text(workspace::DiffLimit::Person)
+            });
+            Ok(TrustResult {
+                root: root.display().to_string(),
+                trusted: trusted || project.widening.is_empty(),
+                digest: project.digest,
+                diff,
+                by: before.as_ref().map(|before| before.by.clone()),
+                at: before.as_ref().map(|before| before.at),
+                items: project
+                    .widening
+                    .into_iter()
+                    .map(|item| TrustItem { key: item.key, content: item.content })
+                    .collect(),
+            })
+        })
+        .await
+    }
+
+    /// Forgets a rule that a person's answer made for a project.
+    ///
+    /// # Errors
+    /// There is no such folder, or the disk.
+    pub async fn forget_rule(&self, params: ForgetParams) -> Result<ForgetResult, SessionError> {
+        let deps = Arc::clone(&self.deps);
+        blocking(move || {
+            let cwd = workspace::project_folder(&params.cwd)
+                .map_err(|error| SessionError::invalid("cwd", error.to_string()))?;
+            let root = deps.policies.root(&cwd);
+            let forgotten = deps.kept.forget(&root, &params.rule).map_err(unkept)?;
+            Ok(ForgetResult { forgotten })
+        })
+        .await
+    }
+}
+
+fn project(deps: &Deps, cwd: &str) -> Result<(std::path::PathBuf, Project), SessionError> {
+    let cwd =
+        workspace::project_folder(cwd).map_err(|error| SessionError::invalid("cwd", error.to_string()))?;
+    deps.policies.project(&cwd).ok_or_else(|| {
+        SessionError::invalid(
+            "cwd",
+            format!(
+                "{} is no project: a home, or the root of the disk, is never trusted as a whole",
+                cwd.display()
+            ),
+        )
+    })
+}
+
+/// What would be switched on, a line each.
+fn text(project: &Project) -> String {
+    project.widening.iter().map(|item| format!("{} = {}\n", item.key, item.content)).collect()
 }

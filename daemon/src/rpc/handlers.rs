@@ -256,6 +256,15 @@ fn permissions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
         let inquiry = daemon.registry.inquiry(params.session_id, params.cwd.as_deref()).await;
         Ok(inquiry.map_err(wire)?.rules())
     })?;
+    method::<method::PermissionForget, _, _, _>(m, |params, daemon, connection| async move {
+        person_only(&connection)?;
+        daemon.registry.forget_rule(params).await.map_err(wire)
+    })?;
+    method::<method::ProjectTrust, _, _, _>(m, |params, daemon, connection| async move {
+        person_only(&connection)?;
+        let caller = caller(&daemon, &connection);
+        daemon.registry.trust(params, &caller).await.map_err(wire)
+    })?;
     method::<method::PermissionCheck, _, _, _>(m, |params, daemon, _| async move {
         let inquiry =
             daemon.registry.inquiry(params.session_id, params.cwd.as_deref()).await.map_err(wire)?;

@@ -31,6 +31,7 @@ use super::step::{Step, next_step, pause};
 use crate::journal::{Journal, JournalReader};
 use crate::paths::markers::Markers;
 use crate::store::Update;
+use crate::store::kept::About;
 use crate::tool::{Prepared, ToolError};
 
 /// How long an idle session stays in memory.
@@ -88,6 +89,8 @@ pub struct Session {
     pub(super) policy: Arc<Policy>,
     /// The root of its project, where patterns of rules may start.
     pub(super) root: PathBuf,
+    /// What is kept about that project.
+    pub(super) saved: Arc<About>,
     /// They have said something else since the waiting approvals were judged.
     pub(super) rules_changed: bool,
 }
@@ -179,6 +182,7 @@ impl Session {
             keeping: super::keeping::Keeping::default(),
             policy,
             root,
+            saved: Arc::default(),
             rules_changed: false,
         };
         session.row_changed();

@@ -1,6 +1,8 @@
 //! Answers to approvals: the first valid one wins, and it, its mode change, its context change and its result are one
 //! commit.
 
+use std::sync::Arc;
+
 use agentd_protocol::approval::{Approval, ChoiceId, RespondParams, RespondResult, Subject};
 use agentd_protocol::event::{ResetReason, Resolution, ToolStatus};
 use agentd_protocol::permission::Confinement;
@@ -12,6 +14,7 @@ use super::actor::Session;
 use super::approval::{AnswerError, answers_text, check_answer, confinement_word};
 use super::command::Caller;
 use super::error::SessionError;
+use super::explain::unkept;
 use super::record::{
     ApprovalResolved, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanWritten, Record, RuleAdded,
     Source,
@@ -20,6 +23,7 @@ use super::state::{Call, Pending, Settled};
 use crate::context;
 use crate::ids::{Digest, digest_of};
 use crate::permission::{Grant, Layer};
+use crate::store::kept::SavedRule;
 
 impl Session {
     pub(super) async fn respond(
@@ -121,7 +125,9 @@ impl Session {
         caller: &Caller,
     ) -> Result<(), SessionError> {
         let mut records = vec![self.resolved(pending, &answer, caller)];
-        records.extend(self.remembered(&pending.approval, answer.choice, caller));
+        let made = self.remembered(&pending.approval, answer.choice);
+        self.keep(&made).await?;
+        records.extend(made.into_iter().map(|grant| RuleAdded { grant, by: caller.by.clone() }.into()));
         if answer.choice == ChoiceId::Deny {
             let text = context::denied_by_person(answer.feedback.as_deref());
             records.push(self.result(&call.id, ToolStatus::Denied, Some("person.denied"), text).await?);
@@ -139,7 +145,7 @@ impl Session {
     }
 
     /// The rules that an answer makes: exactly those that were shown.
-    fn remembered(&self, approval: &Approval, choice: ChoiceId, caller: &Caller) -> Vec<Record> {
+    fn remembered(&self, approval: &Approval, choice: ChoiceId) -> Vec<Grant> {
         let Subject::Tool { tool } = &approval.subject else { return Vec::new() };
         let layer = match choice {
             ChoiceId::AllowForSession => Layer::Session,
@@ -147,11 +153,34 @@ impl Session {
             _ => return Vec::new(),
         };
         let unconfined = tool.confinement.as_deref() == Some(confinement_word(Confinement::Off));
-        let made = tool.rules.iter().filter(|offer| offer.choice == choice).map(|offer| {
-            let grant = Grant { rule: offer.rule.clone(), layer, unconfined, identity: offer.server };
-            RuleAdded { grant, by: caller.by.clone() }.into()
-        });
-        made.collect()
+        let made = tool.rules.iter().filter(|offer| offer.choice == choice);
+        made.map(|offer| Grant { rule: offer.rule.clone(), layer, unconfined, identity: offer.server })
+            .collect()
+    }
+
+    /// Keeps what is to hold in every session of the project, before the answer that says so is journaled: whoever is told
+    /// that it holds is told the truth, and a crash in between leaves a rule that the person has asked for.
+    async fn keep(&mut self, grants: &[Grant]) -> Result<(), SessionError> {
+        let saved: Vec<_> = grants
+            .iter()
+            .filter(|grant| grant.layer == Layer::Saved)
+            .map(|grant| SavedRule {
+                rule: grant.rule.clone(),
+                unconfined: grant.unconfined,
+                identity: grant.identity,
+            })
+            .collect();
+        if saved.is_empty() {
+            return Ok(());
+        }
+        let (kept, root) = (Arc::clone(&self.deps.kept), self.root.clone());
+        self.saved = super::blocking(move || {
+            saved.iter().try_for_each(|rule| kept.save(&root, rule))?;
+            kept.about(&root)
+        })
+        .await
+        .map_err(unkept)?;
+        Ok(())
     }
 
     async fn answer_question(

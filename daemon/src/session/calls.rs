@@ -22,7 +22,8 @@ use super::record::{
 use super::state::{Call, CallState};
 use crate::context;
 use crate::permission::effect::Effect;
-use crate::permission::{self, Answer, Offer, Places, Query, Rules, Ruling, Verdict};
+use crate::permission::{self, Answer, Grant, Layer, Offer, Places, Query, Rules, Ruling, Verdict};
+use crate::store::kept::SavedRule;
 use crate::tool::{Closed, Output, Prepared, Request, RunContext, Scene, ToolError, Work};
 use crate::workspace::is_still_there;
 
@@ -163,10 +164,11 @@ impl Session {
 
     /// The rules of the settings, and those that persons' answers made.
     pub(super) fn rules(&self) -> Cow<'_, Rules> {
-        if self.state.grants.is_empty() {
+        let saved: Vec<Grant> = self.saved.rules.iter().map(kept_grant).collect();
+        if self.state.grants.is_empty() && saved.is_empty() {
             return Cow::Borrowed(&self.policy.rules);
         }
-        Cow::Owned(self.policy.rules.with_grants(&self.state.grants))
+        Cow::Owned(self.policy.rules.with_grants(self.state.grants.iter().chain(&saved)))
     }
 
     pub(super) async fn calls_prepared(
@@ -187,8 +189,17 @@ impl Session {
 
     /// Takes what the settings say now.
     pub(super) async fn look_at_settings(&mut self) {
-        let (now, root) = self.deps.policies.standing(&self.state.created.cwd).await;
-        self.root = root;
+        let (deps, cwd) = (Arc::clone(&self.deps), self.state.created.cwd.clone());
+        let (now, root, saved) = super::blocking(move || {
+            let root = deps.policies.root(&cwd);
+            let saved = deps.kept.about(&root).unwrap_or_else(|error| {
+                tracing::warn!(%error, "rules that were kept for the project do not count");
+                Arc::default()
+            });
+            (deps.policies.of(&cwd), root, saved)
+        })
+        .await;
+        (self.root, self.saved) = (root, saved);
         self.rules_changed |= !Arc::ptr_eq(&now, &self.policy);
         self.policy = now;
     }
@@ -530,7 +541,7 @@ impl Session {
     // ---- after a change of mode or rules ----
 
     fn law(&self) -> Law {
-        Law { mode: self.state.mode, grants: self.state.grants.len() }
+        Law { mode: self.state.mode, grants: self.state.grants.len() + self.saved.rules.len() }
     }
 
     /// Whether a tool's approval waits that was not judged under the mode and the rules of now. So it is after a restart:
@@ -603,9 +614,18 @@ impl Session {
     }
 }
 
+pub(super) fn kept_grant(saved: &SavedRule) -> Grant {
+    Grant {
+        rule: saved.rule.clone(),
+        layer: Layer::Saved,
+        unconfined: saved.unconfined,
+        identity: saved.identity,
+    }
+}
+
 /// The rules that choices would make, as they are shown.
 pub(super) fn offered(offer: &Offer) -> Vec<RuleOffer> {
-    [(ChoiceId::AllowForSession, &offer.session)]
+    [(ChoiceId::AllowForSession, &offer.session), (ChoiceId::AllowAlways, &offer.always)]
         .into_iter()
         .flat_map(|(choice, grants)| {
             grants.iter().map(move |grant| RuleOffer {

@@ -14,6 +14,7 @@ use crate::ids::DaemonId;
 use crate::journal::JournalService;
 use crate::paths::Paths;
 use crate::permission::{PlanShell, Rules, Sandbox};
+use crate::store::kept::KeptState;
 use crate::tool::Tool;
 use crate::workspace::snapshot::Snapshots;
 
@@ -25,6 +26,8 @@ pub struct Deps {
     pub tools: Toolbox,
     pub snapshots: Snapshots,
     pub policies: Arc<Policies>,
+    /// What persons have said about whole projects.
+    pub kept: Arc<KeptState>,
     /// agentd's own folders and the user's home, canonical.
     pub own: Vec<PathBuf>,
     pub home: PathBuf,

@@ -9,7 +9,8 @@ use agentd_protocol::session::Origin;
 
 use super::actor::Session;
 use super::approval::effect_lines;
-use super::calls::offered;
+use super::calls::{kept_grant, offered};
+use super::commit::storage;
 use super::deps::{Deps, Policy};
 use super::error::SessionError;
 use super::flight::contained_prepare;
@@ -17,6 +18,7 @@ use crate::ids::SessionId;
 use crate::permission::effect::Effect;
 use crate::permission::{self, Places, Query, Rules, Ruling};
 use crate::process;
+use crate::store::kept::KeptError;
 use crate::tool::{Closed, Scene};
 
 /// All that the gate's answer depends on but the call. A snapshot: asking it holds up no session.
@@ -54,7 +56,9 @@ impl Inquiry {
             None => deps.home.clone(),
         };
         let policy = deps.policies.of(&cwd);
-        let root = crate::workspace::project_root(&cwd, &deps.home).unwrap_or_else(|| cwd.clone());
+        let root = deps.policies.root(&cwd);
+        let saved = deps.kept.about(&root).unwrap_or_default();
+        let saved: Vec<_> = saved.rules.iter().map(kept_grant).collect();
         let id = SessionId::generate();
         let scratch = deps.paths.scratch(id);
         let owner = process::Owner { home: &deps.home, user: &deps.user };
@@ -76,7 +80,7 @@ impl Inquiry {
             own_readable: Vec::new(),
             home: deps.home.clone(),
         };
-        Ok(Self { scene, places, rules: policy.rules.clone(), mode: policy.mode, policy, deps })
+        Ok(Self { scene, places, rules: policy.rules.with_grants(&saved), mode: policy.mode, policy, deps })
     }
 
     /// # Errors
@@ -154,5 +158,13 @@ fn info(rule: &crate::permission::rules::Rule) -> RuleInfo {
         rule: source.text.clone(),
         layer: source.layer,
         place: source.place.clone(),
+    }
+}
+
+/// Why what a person said about a project was not kept.
+pub fn unkept(error: KeptError) -> SessionError {
+    match error {
+        KeptError::Full | KeptError::Path => SessionError::Conflict(error.to_string()),
+        error => storage(error.to_string()),
     }
 }

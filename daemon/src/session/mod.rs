@@ -47,7 +47,7 @@ mod waiting;
 pub use actor::{Ended, Loading, Session, Watcher, deleted_event, guarded};
 pub use checkpoint::Kept;
 pub use error::SessionError;
-pub use explain::Inquiry;
+pub use explain::{Inquiry, unkept};
 pub use fork::{Forking, fork};
 pub use heir::unstored;
 pub use load::{Loaded, load, look};

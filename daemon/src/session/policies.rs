@@ -12,6 +12,7 @@ use super::blocking;
 use super::deps::Policy;
 use crate::config::{self, Loaded, NoticeCode, Permissions, Project, Settings, Stamp};
 use crate::permission::{Layer, List, PlanShell, RuleText, Rules, Sandbox};
+use crate::store::kept::KeptState;
 use crate::workspace;
 
 /// Projects whose settings are kept. Beyond it all are read anew.
@@ -23,6 +24,13 @@ const UNTOLD: usize = 200;
 pub trait Trust: Send + Sync {
     /// May block. `widening`: the digest of everything that it would switch on.
     fn is_trusted(&self, root: &Path, widening: Digest) -> bool;
+}
+
+impl Trust for KeptState {
+    fn is_trusted(&self, root: &Path, widening: Digest) -> bool {
+        // What cannot be read counts as nothing said.
+        self.about(root).is_ok_and(|about| about.trusted.as_ref().is_some_and(|it| it.digest == widening))
+    }
 }
 
 /// Trusts no project.
@@ -115,36 +123,18 @@ impl Policies {
         blocking(move || policies.of(&cwd)).await
     }
 
-    /// The same, with the root of the project.
-    pub async fn standing(self: &Arc<Self>, cwd: &Path) -> (Arc<Policy>, PathBuf) {
-        let (policies, cwd) = (Arc::clone(self), cwd.to_owned());
-        blocking(move || {
-            let root = workspace::project_root(&cwd, &policies.home);
-            (policies.of(&cwd), root.unwrap_or(cwd))
-        })
-        .await
-    }
-
     /// As [`Policies::fresh`]. Blocks.
     #[must_use]
     pub fn of(&self, cwd: &Path) -> Arc<Policy> {
         self.look_at_user_file();
         let Some(root) = workspace::project_root(cwd, &self.home) else { return self.user() };
         let path = root.join(workspace::PROJECT_SETTINGS);
-        let source = match workspace::project_settings(&root, config::MAX_PROJECT_BYTES) {
-            Ok(None) => Source::Absent,
-            Ok(Some(bytes)) => Source::Bytes(bytes),
-            Err(error) => Source::Unreadable(format!("{}: cannot be read: {error}", path.display())),
-        };
-        let project = match &source {
-            Source::Absent => {
-                let mut cache = self.lock();
-                cache.projects.remove(&root);
-                return Arc::clone(&cache.plain);
-            }
-            Source::Bytes(bytes) => Project::parse(&path, bytes),
-            Source::Unreadable(why) => Project::unreadable(why.clone()),
-        };
+        let (source, project) = project_in(&root);
+        if source == Source::Absent {
+            let mut cache = self.lock();
+            cache.projects.remove(&root);
+            return Arc::clone(&cache.plain);
+        }
         let trusted = project.widening.is_empty() || self.trust.is_trusted(&root, project.digest);
         let mut cache = self.lock();
         if let Some(known) = cache.projects.get(&root)
@@ -165,6 +155,20 @@ impl Policies {
         }
         cache.projects.insert(root, Known { source, trusted, policy: Arc::clone(&policy), notices });
         policy
+    }
+
+    /// The root of the project that a folder is in; without one the folder itself. Blocks.
+    #[must_use]
+    pub fn root(&self, cwd: &Path) -> PathBuf {
+        workspace::project_root(cwd, &self.home).unwrap_or_else(|| cwd.to_owned())
+    }
+
+    /// The project that a folder is in, and what its settings say. Absent for the home and for `/`. Blocks.
+    #[must_use]
+    pub fn project(&self, cwd: &Path) -> Option<(PathBuf, Project)> {
+        let root = workspace::project_root(cwd, &self.home)?;
+        let (_, project) = project_in(&root);
+        Some((root, project))
     }
 
     /// What is wrong with the user's settings as they stand. Blocks.
@@ -228,6 +232,21 @@ impl Cache {
     }
 }
 
+fn project_in(root: &Path) -> (Source, Project) {
+    let path = root.join(workspace::PROJECT_SETTINGS);
+    match workspace::project_settings(root, config::MAX_PROJECT_BYTES) {
+        Ok(None) => (Source::Absent, Project::default()),
+        Ok(Some(bytes)) => {
+            let project = Project::parse(&path, &bytes);
+            (Source::Bytes(bytes), project)
+        }
+        Err(error) => {
+            let why = format!("{}: cannot be read: {error}", path.display());
+            (Source::Unreadable(why.clone()), Project::unreadable(why))
+        }
+    }
+}
+
 fn wire(notice: &config::Notice) -> Notice {
     Notice { code: notice.code.as_str().into(), text: notice.text.clone() }
 }
@@ -236,7 +255,8 @@ fn project_notices(path: &Path, project: &Project, trusted: bool) -> Vec<Notice>
     let mut notices: Vec<Notice> = project.notices.iter().map(wire).collect();
     if !trusted {
         let text = format!(
-            "{}: its deny and ask rules hold; what else it would switch on is passed over, since nobody has trusted it",
+            "{}: its deny and ask rules hold; what else it would switch on is passed over, since nobody has trusted it. To see \
+             it: agentctl trust",
             path.display()
         );
         notices.push(Notice { code: NoticeCode::Untrusted.as_str().into(), text });

@@ -30,7 +30,8 @@ use crate::rpc::{self, Gauges, Limits, ListenError, Listener, PeerPolicy, Server
 use crate::secret::KeyStore;
 use crate::session::deps::{Deps, Toolbox};
 use crate::session::models::Models;
-use crate::session::policies::{Host, NobodyIsTrusted, Policies};
+use crate::session::policies::{Host, Policies, Trust};
+use crate::store::kept::KeptState;
 use crate::tool;
 use crate::workspace::snapshot::Snapshots;
 
@@ -245,7 +246,9 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
     let home = paths::canonical(&home);
     // There is no sandbox yet, so nothing counts as confined.
     let host = Host { sandbox: Sandbox::None, allow_bypass: arguments.allow_bypass };
-    let policies = Policies::open(paths.config_file(), home.clone(), host, Arc::new(NobodyIsTrusted));
+    let kept = Arc::new(KeptState::new(paths.state_db()));
+    let policies =
+        Policies::open(paths.config_file(), home.clone(), host, Arc::clone(&kept) as Arc<dyn Trust>);
     let settings = policies.started().clone();
     for notice in policies.notices() {
         tracing::warn!(code = %notice.code, "{}", notice.text);
@@ -273,6 +276,7 @@ fn begin(arguments: &Arguments, started: Instant) -> anyhow::Result<Beginning> {
         tools: Toolbox::new(tool::builtin(&spawner)),
         snapshots,
         policies: Arc::new(policies),
+        kept,
         home,
         user,
         shell_env: settings.shell.env.clone(),

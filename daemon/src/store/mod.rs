@@ -7,6 +7,7 @@
 //! only if it begins exactly there, so a change that was missed is always noticed, and repaired from the file.
 
 mod file;
+pub mod kept;
 mod ledger;
 mod query;
 mod read;

@@ -156,3 +156,92 @@ fn why_says_what_would_happen_and_what_has() {
     let rules: Vec<_> = rules["rules"].as_array().unwrap().iter().map(|rule| rule["rule"].clone()).collect();
     assert_eq!(rules, ["Bash(tee *)", "Bash(cargo *)"]);
 }
+
+#[test]
+fn what_is_allowed_for_good_holds_in_every_session_of_the_project_until_it_is_forgotten() {
+    let mut world = World::new(runs());
+    let mut chat = world.session("default");
+    chat.prompt("echo one");
+    let approval = chat.approval();
+    let choices = approval["choices"].as_array().unwrap();
+    let always = choices.iter().find(|choice| choice["id"] == "allowAlways").unwrap();
+    assert!(always["label"].as_str().unwrap().ends_with(": Bash(echo one)"), "{always}");
+    chat.choose(&approval, "allowAlways");
+    assert_eq!(chat.outcome(), "finished");
+    assert_eq!(chat.events("ruleAdded")[0]["layer"], "saved");
+
+    world.kill9_and_restart();
+    let mut other = world.session("default");
+    other.prompt("echo one");
+    assert_eq!(other.outcome(), "finished");
+    assert_eq!(other.verdict("run_shell").line(), "run_shell allow rule.allow ok");
+    let (_, text) = agentctl(&world, &["rules"]);
+    assert!(text.contains("allow Bash(echo one)  saved"), "{text}");
+    // Kept with agentd, and not where a repository would carry it.
+    assert!(!world.home.project().path.join(".agentd").exists());
+
+    let (code, text) = agentctl(&world, &["rules", "--forget", "Bash(echo one)"]);
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = agentctl(&world, &["rules", "--forget", "Bash(echo one)"]);
+    assert!(code == 2 && text.contains("no answer has made the rule"), "{code} {text}");
+    other.prompt("echo one");
+    let approval = other.approval();
+    other.choose(&approval, "deny");
+}
+
+/// F7: trust is in what was shown, and in no more.
+#[test]
+fn a_project_is_trusted_in_exactly_what_it_would_switch_on() {
+    let read = call("read_file", json!({"file_path": "{{prompt}}"}));
+    let world = World::new(Script::new().rule("read", json!({"answers": 0}), read));
+    let project = world.home.project();
+    std::fs::create_dir(project.path.join(".agentd")).unwrap();
+    let outside = world.home.path("outside");
+    std::fs::create_dir(&outside).unwrap();
+    for name in ["a", "b"] {
+        std::fs::write(outside.join(name), "text\n").unwrap();
+    }
+    let file = |name: &str| outside.join(name).display().to_string();
+    let settings = |rules: &[&str]| {
+        let rules: Vec<_> = rules.iter().map(|name| format!("\"Read(/{})\"", file(name))).collect();
+        // As editors save: under another name first.
+        project.write(".agentd/new", &format!("[permissions]\nallow = [{}]\n", rules.join(", ")));
+        std::fs::rename(project.path.join(".agentd/new"), project.path.join(".agentd/config.toml")).unwrap();
+    };
+    let mut chat = world.session("default");
+    let mut asks = |name: &str| {
+        chat.prompt(&file(name));
+        let either = |event: &Value| event["type"] == "approvalRequested" || event["type"] == "turnFinished";
+        let event = chat.line.event("an approval, or the end", either);
+        let asked = event["type"] == "approvalRequested";
+        if asked {
+            chat.choose(&event, "deny");
+            assert_eq!(chat.outcome(), "refused");
+        }
+        asked
+    };
+    settings(&["a"]);
+    assert!(asks("a"), "nobody has trusted it");
+    let (_, text) = agentctl(&world, &["trust"]);
+    assert!(text.contains("is not trusted.") && text.contains("permissions.allow"), "{text}");
+    let digest = text.split("--yes ").nth(1).unwrap().trim().to_owned();
+    settings(&["a", "b"]);
+    let (code, text) = agentctl(&world, &["trust", "--yes", &digest]);
+    assert!(code == 1 && text.contains("something else now"), "{code} {text}");
+    settings(&["a"]);
+    let (code, text) = agentctl(&world, &["trust", "--yes", &digest]);
+    assert!(code == 0 && text.contains("is trusted, by "), "{code} {text}");
+    assert!(!asks("a"));
+    settings(&["a", "b"]);
+    assert!(asks("b"), "it was trusted without that");
+    assert!(asks("a"), "and what was trusted is not what stands there now");
+    let (_, text) = agentctl(&world, &["trust"]);
+    assert!(text.contains("has changed since") && text.contains("+permissions.allow"), "{text}");
+    settings(&["a"]);
+    assert!(!asks("a"), "it is what was trusted again");
+    let (_, text) = agentctl(&world, &["trust", "--revoke"]);
+    assert!(text.contains("is not trusted."), "{text}");
+    assert!(asks("a"));
+    let (code, text) = agentctl(&world, &["trust", world.home.path("").to_str().unwrap()]);
+    assert!(code != 0 && text.contains("is no project"), "{code} {text}");
+}

@@ -49,8 +49,9 @@ use crate::session::command::{Caller, Command};
 use crate::session::deps::{Deps, Toolbox};
 use crate::session::feed::{Feed, Position};
 use crate::session::models::Models;
-use crate::session::policies::{Host, NobodyIsTrusted, Policies};
+use crate::session::policies::{Host, Policies};
 use crate::session::record::Parent;
+use crate::store::kept::KeptState;
 use crate::tool::{self, Output, Prepared, Scene, Tool, ToolError, Work};
 use crate::workspace::snapshot::Snapshots;
 
@@ -316,7 +317,9 @@ fn registry(
     let keys = Arc::new(KeyStore::new(paths, &env));
     let mut tools = tool::builtin(&spawner);
     tools.push(Arc::new(ProbeTool(Arc::clone(probe))));
+    let kept = Arc::new(KeptState::new(paths.state_db()));
     Registry::new(Arc::new(Deps {
+        kept: Arc::clone(&kept),
         clock: clock.clone(),
         own: paths.own_dirs().iter().map(|dir| paths::canonical(dir)).collect(),
         journals: Arc::clone(journals),
@@ -327,7 +330,7 @@ fn registry(
             paths.config_file(),
             "/nonexistent".into(),
             Host { sandbox: Sandbox::None, allow_bypass: true },
-            Arc::new(NobodyIsTrusted),
+            kept,
         )),
         home: "/nonexistent".into(),
         shell_env: Vec::new(),
