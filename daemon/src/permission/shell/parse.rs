@@ -104,6 +104,9 @@ impl Reader {
             "if_statement" | "elif_clause" | "else_clause" | "for_statement" | "while_statement"
             | "do_group" | "case_statement" | "case_item" => {
                 if node.kind() == "for_statement" {
+                    if text(node, source).starts_with("select") {
+                        self.doubt(Doubt::Construct);
+                    }
                     let variable = node.child_by_field_name("variable");
                     self.assigned(variable.map_or("", |variable| text(variable, source)), "");
                 }
@@ -135,13 +138,16 @@ impl Reader {
                 }
                 self.children(node, source, cwd, depth);
             }
+            "heredoc_redirect" => {
+                self.heredoc(node, source);
+                self.children(node, source, cwd, depth);
+            }
             "program"
             | "redirected_statement"
             | "negated_command"
             | "concatenation"
             | "command_name"
             | "string"
-            | "heredoc_redirect"
             | "heredoc_body"
             | "herestring_redirect"
             | "variable_assignments" => {
@@ -201,6 +207,18 @@ impl Reader {
             } else if child.kind() != "&&" && !same(&before, cwd) {
                 *cwd = Cwd::At(Word::Unknown);
             }
+        }
+    }
+
+    /// Not all that bash runs in a here-document is a node of the grammar.
+    fn heredoc(&mut self, node: Node<'_>, source: &str) {
+        let mut cursor = node.walk();
+        let children: Vec<_> = node.children(&mut cursor).collect();
+        let of_kind =
+            |kind: &str| children.iter().find(|child| child.kind() == kind).map(|child| text(*child, source));
+        let literal = of_kind("heredoc_start").is_some_and(|start| start.contains(['\'', '"', '\\']));
+        if !literal && of_kind("heredoc_body").is_none_or(|body| body.contains('`') || body.contains("$(")) {
+            self.doubt(Doubt::Evaluated);
         }
     }
 
@@ -438,6 +456,7 @@ fn evaluates(program: &str, words: &[Token]) -> bool {
         | "[[" | "coproc" | "select" | "function" | "eval" | "exec" | "then" | "do" | "done" | "fi"
         | "esac" | "else" | "elif" | "in" | "{" | "}" => true,
         "printf" => words[1..].iter().any(|word| word.value.starts_with("-v") || !word.known),
+        "git" => super::readonly::configures(&words[1..]),
         "test" => {
             has(&["-v", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-t"])
                 || words[1..].iter().any(|word| !word.known || word.value.contains('['))

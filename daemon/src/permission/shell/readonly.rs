@@ -345,6 +345,29 @@ fn git(arguments: &[Token], cwd: &Cwd) -> Option<Vec<Word>> {
     Some(operands)
 }
 
+/// Whether options before git's subcommand name programs, or settings that may: `-c core.pager=…`, `--exec-path=…`.
+pub(super) fn configures(arguments: &[Token]) -> bool {
+    const SPEAKING: &[&str] =
+        &["color.", "advice.", "user.name", "user.email", "core.quotepath", "diff.renames", "log.date"];
+    let options = &arguments[..arguments.len() - after_git_options(arguments).len()];
+    let mut words = options.iter();
+    while let Some(word) = words.next() {
+        let value = word.value.as_str();
+        let setting = match value {
+            "-c" => words.next(),
+            _ if value.starts_with("-c") => Some(word),
+            _ if value.starts_with("--exec-path") || value.starts_with("--config-env") => return true,
+            _ => continue,
+        };
+        let Some(setting) = setting else { return true };
+        let name = setting.value.trim_start_matches("-c").to_ascii_lowercase();
+        if !setting.known || !SPEAKING.iter().any(|known| name.starts_with(known)) {
+            return true;
+        }
+    }
+    false
+}
+
 /// What follows git's own options: `git -C dir push` is `git push` to whoever denies that.
 pub(super) fn after_git_options(arguments: &[Token]) -> &[Token] {
     let mut rest = arguments;

@@ -70,6 +70,12 @@ pub(super) fn inner(words: &[Token]) -> Vec<Inner> {
     }
     match program {
         "eval" => vec![text(arguments)],
+        "trap" => arguments.iter().find(|word| !word.value.starts_with('-')).map(one).into_iter().collect(),
+        "coproc" => vec![Inner::Words(arguments.to_vec())],
+        "alias" => {
+            let texts = arguments.iter().filter_map(|word| word.value.split_once('='));
+            texts.map(|(_, text)| Inner::Text(text.to_owned())).collect()
+        }
         "find" | "fd" => found(arguments),
         "su" | "runuser" => after(arguments, &["-c", "--command"]),
         "ssh" => arguments.iter().filter(|word| word.value.contains(' ')).map(one).collect(),
