@@ -6,5 +6,6 @@ mod answers;
 mod floors;
 mod process;
 mod served;
+mod shapes;
 mod shutdown;
 mod snapshot;
