@@ -174,19 +174,108 @@ fn what_changed_between_turns_stays() {
     std::fs::remove_file(project.path.join("lines.txt")).unwrap();
     turn(&mut chat);
     let all = changes(&mut chat, json!({}));
+    // What the session added to a person's text is its own, and told apart from that text.
     assert_eq!(others(&all), ["lines.txt", "pulled.txt"], "{all}");
-    // What the session did to a file that was changed in between is told from there, and goes back to there.
-    assert!(all["notes"].to_string().contains("what the others left: README.md"), "{all}");
+    assert!(told(&all).contains(&"modified README.md +1 -0".to_owned()), "{all}");
     assert!(all["notes"].to_string().contains("somebody else"), "{all}");
+    assert!(all["notes"].to_string().contains("README.md was made or changed by others"), "{all}");
     // Of one turn alone it is the session's, down to what it found.
     assert_eq!(others(&changes(&mut chat, json!({"turn": 2}))), Vec::<String>::new());
     let (back, stays) = rewind(&mut chat, 2);
-    assert_eq!(back, ["own.txt", "src/a.rs", "README.md"]);
+    assert_eq!(back, ["own.txt", "README.md", "src/a.rs"]);
     assert_eq!(stays, ["lines.txt", "pulled.txt"]);
     assert_eq!(file(&world, "README.md").as_deref(), Some("a person\n"));
     assert_eq!(file(&world, "pulled.txt").as_deref(), Some("a colleague\n"));
     assert_eq!((file(&world, "lines.txt"), file(&world, "own.txt")), (None, None));
     assert_eq!(file(&world, "src/a.rs").as_deref(), Some("fn a() {}\n"));
+}
+
+#[test]
+fn what_a_person_made_in_the_span_and_a_command_destroyed_goes_back() {
+    let many = "MINE\n".repeat(50);
+    // What the second turn does to the person's file, and what is left beside it after going back.
+    for (command, left) in [
+        ("rm mine.txt", None),
+        ("echo agent >mine.txt", None),
+        ("rm mine.txt; mkdir mine.txt; echo x >mine.txt/x", None),
+        ("mv mine.txt t1", None),
+        ("mv mine.txt gone.txt", None),
+        ("mv mine.txt kept.txt; echo z >>kept.txt", Some("kept.txt")),
+    ] {
+        let script = Script::new().step(shell("echo 1 >t1")).step(done()).step(shell(command)).step(done());
+        let world = world(script);
+        let project = world.home.project();
+        let mut chat = world.session("bypassPermissions");
+        turn(&mut chat);
+        project.write("mine.txt", &many);
+        turn(&mut chat);
+        let all = changes(&mut chat, json!({}));
+        let notes = all["notes"].to_string();
+        assert!(notes.contains("mine.txt was made or changed by others, then"), "{command}: {all}");
+        assert!(notes.contains("by turn 2"), "{command}: {all}");
+        let (_, stays) = rewind(&mut chat, 2);
+        assert_eq!(stays, left.map(str::to_owned).into_iter().collect::<Vec<_>>(), "{command}");
+        assert_eq!(file(&world, "mine.txt"), Some(many.clone()), "{command}");
+        assert_eq!((file(&world, "t1"), file(&world, "gone.txt")), (None, None), "{command}");
+        assert_eq!(left.map(|left| project.path.join(left).exists()), left.map(|_| true));
+        // It is theirs again, and once more changes nothing.
+        assert!(names(&ask(&mut chat, "session/revert", json!({}))["reverted"]).is_empty(), "{command}");
+        assert_eq!(file(&world, "mine.txt"), Some(many.clone()), "{command}");
+    }
+}
+
+#[test]
+fn what_stands_there_now_and_is_a_persons_stays_and_what_was_before_is_named() {
+    let script = Script::new()
+        .step(shell("true"))
+        .step(done())
+        .step(shell("rm mine.txt"))
+        .step(done())
+        .step(shell("echo own >own.txt"))
+        .step(done());
+    let world = world(script);
+    let project = world.home.project();
+    let mut chat = world.session("bypassPermissions");
+    turn(&mut chat);
+    project.write("mine.txt", "first\n");
+    turn(&mut chat);
+    project.write("mine.txt", "second\n");
+    turn(&mut chat);
+    let result = ask(&mut chat, "session/rewind", json!({"files": true, "turns": 3}));
+    let notes = result["files"]["notes"].to_string();
+    assert!(notes.contains("mine.txt") && notes.contains("agentctl diff --turn 2"), "{result}");
+    assert_eq!(file(&world, "mine.txt").as_deref(), Some("second\n"));
+    assert_eq!(file(&world, "own.txt"), None);
+    // What is named can be had.
+    assert_eq!(told(&changes(&mut chat, json!({"turn": 2}))), ["deleted mine.txt +0 -1"]);
+    // And what a person changed after all of it stays, too.
+    project.write("mine.txt", "third\n");
+    ask(&mut chat, "session/revert", json!({"turn": 2}));
+    assert_eq!(file(&world, "mine.txt").as_deref(), Some("third\n"));
+}
+
+#[test]
+fn what_a_person_edited_while_a_turn_waited_and_git_then_threw_away_goes_back() {
+    let script = Script::new()
+        .step(write("new.txt", "agent\n"))
+        .step(shell("git checkout -q -- README.md; rm person.txt; chmod +x lines.txt"))
+        .step(done());
+    let world = world(script);
+    let project = world.home.project();
+    let mut chat = world.session("acceptEdits");
+    chat.prompt("Go");
+    let approval = chat.approval();
+    project.write("README.md", "a person\n");
+    project.write("person.txt", "a person\n");
+    project.write("lines.txt", "a person\n");
+    chat.choose(&approval, "allowOnce");
+    assert_eq!(chat.outcome(), "finished");
+    let (back, stays) = rewind(&mut chat, 1);
+    assert_eq!((back.len(), stays), (4, vec![]), "{back:?}");
+    for name in ["README.md", "person.txt", "lines.txt"] {
+        assert_eq!(file(&world, name).as_deref(), Some("a person\n"), "{name}");
+    }
+    assert_eq!(file(&world, "new.txt"), None);
 }
 
 #[test]
@@ -216,8 +305,7 @@ fn what_a_later_command_destroyed_of_others_work_is_shown_over_any_span_and_come
     turn(&mut chat);
     let all = changes(&mut chat, json!({}));
     let shown = names(&all["files"]);
-    for path in ["mine.txt", "kept.txt", "over.txt", "folder/deep.txt", "moved.txt", "first.txt", "third.txt"]
-    {
+    for path in ["mine.txt", "over.txt", "folder/deep.txt", "moved.txt", "first.txt", "third.txt"] {
         assert!(shown.iter().any(|name| name == path), "{path} in {shown:?}");
     }
     assert_eq!(others(&all), Vec::<String>::new(), "{all}");
@@ -287,7 +375,6 @@ fn what_others_do_while_a_turn_waits_stays_even_under_a_later_command() {
         let all = changes(&mut chat, json!({}));
         assert_eq!(others(&all), ["person.txt"], "{killed} {all}");
         let (back, stays) = rewind(&mut chat, 1);
-        // Of the file that both changed the session's part goes.
         assert_eq!((back.len(), stays), (5, vec!["person.txt".to_owned()]));
         assert_eq!(file(&world, "README.md").as_deref(), Some("a person\n"));
         assert_eq!(file(&world, "person.txt").as_deref(), Some("a person\n"));

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::ids::TurnId;
 use crate::journal::RecordRef;
 use crate::session::record::{Json, Kept, TreeKept};
 use crate::workspace::snapshot::{Taken, TreeId};
@@ -12,6 +13,8 @@ pub(super) struct Point {
     pub(super) tree: TreeId,
     /// Absent: it is a look at how it is now.
     pub(super) record: Option<RecordRef>,
+    /// The turn that it was taken for; absent as well.
+    pub(super) turn: Option<TurnId>,
     pub(super) left_out: Option<Json>,
     pub(super) hidden: Option<Json>,
     pub(super) whose: Option<Json>,
@@ -20,13 +23,15 @@ pub(super) struct Point {
 
 impl Point {
     pub(super) fn of(record: RecordRef, kept: TreeKept) -> Option<Self> {
+        let turn = Some(kept.turn_id);
         let Kept::Tree { root, tree, left_out, hidden, whose } = kept.kept else { return None };
-        Some(Self { root, tree, record: Some(record), left_out, hidden, whose, looked: None })
+        Some(Self { root, tree, record: Some(record), turn, left_out, hidden, whose, looked: None })
     }
 
     pub(super) fn now(taken: Taken) -> Self {
         let (root, tree) = (taken.root.clone(), taken.tree.clone());
-        Self { root, tree, record: None, left_out: None, hidden: None, whose: None, looked: Some(taken) }
+        let (record, turn, left_out, hidden, whose) = (None, None, None, None, None);
+        Self { root, tree, record, turn, left_out, hidden, whose, looked: Some(taken) }
     }
 }
 

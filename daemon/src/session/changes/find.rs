@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 
 use agentd_protocol::changes::{Seen, Span};
 
+use super::base::Base;
 use super::chain::{Chain, Point};
 use super::doubts::{Doubt, Doubts, Proof, prove};
 use super::span::{End, Range, resolve};
 use super::tools::{self, Told, ToolDelta};
-use super::{View, since, unread};
+use super::{View, unread};
 use crate::ids::digest_of;
+use crate::journal::RecordRef;
 use crate::session::SessionError;
 use crate::session::commit::storage;
 use crate::session::record::Kept;
@@ -20,11 +22,6 @@ use crate::workspace::snapshot::{self, Change, ChangeKind, Kept as Place, Mode, 
 
 /// Bytes of contents that are compared with what tools told.
 const MAX_CHECKED: u64 = 64 << 20;
-
-/// Windows in which others changed something, that one answer looks back to.
-const MAX_SINCE: usize = 16;
-/// Files that a note names.
-const MAX_NAMED: usize = 10;
 
 /// The differences of a span, before contents are looked at.
 pub(super) struct Found {
@@ -41,8 +38,6 @@ pub(super) struct Found {
     pub(super) made: HashSet<String>,
     pub(super) notes: Vec<String>,
     pub(super) ends: Option<(TreeId, TreeId)>,
-    /// Files that are told from a later snapshot than the first: what others left there.
-    pub(super) since: HashMap<PathBuf, TreeId>,
 }
 
 impl View {
@@ -65,23 +60,29 @@ impl View {
         }
         let points = self.points(&range, &mut notes).await?;
         let Some(chain) = Chain::new(points) else {
-            let told = self.told(&range, None).await?;
+            let told = self.told(&range, None, &[]).await?;
             return Ok(self.found_by_tools(&range, told, notes));
         };
         let place = Place { session: &self.session, root: chain.root() };
-        let (old, new) = (chain.first().tree.clone(), chain.last().tree.clone());
-        let changes = match self.snapshots.changes(place, &old, &new).await {
-            Ok(changes) => changes,
+        let new = chain.last().tree.clone();
+        let whose = self.whose(&chain).await?;
+        let compared = async {
+            let base = self.base(&chain, &whose).await?;
+            let changes = self.snapshots.changes(place, &base.tree, &new).await?;
+            Ok::<_, snapshot::SnapshotError>((base, changes))
+        };
+        let (base, changes) = match compared.await {
+            Ok(compared) => compared,
             Err(error) => {
                 notes.push(format!(
                     "The snapshots cannot be read any more ({}): only changes of tools are known.",
                     error.explain()
                 ));
-                let told = self.told(&range, None).await?;
+                let told = self.told(&range, None, &[]).await?;
                 return Ok(self.found_by_tools(&range, told, notes));
             }
         };
-        let told = self.told(&range, chain.first().record).await?;
+        let told = self.told(&range, chain.first().record, &base.marks).await?;
         if told.commands_before {
             notes.push("Before its first snapshot, what commands changed is not seen.".into());
         }
@@ -94,12 +95,11 @@ impl View {
             left_out: self.left_out_of(&chain).await?,
             made: HashSet::new(),
             notes,
-            ends: Some((old, new)),
-            since: HashMap::new(),
+            ends: Some((base.tree.clone(), new)),
         };
-        let (mut doubts, windows) = self.doubts(&chain, &mut found).await?;
-        let changes = self.since_others(&chain, &windows, changes, &mut doubts, &mut found).await?;
-        self.sort(&mut found, changes, &told, &doubts).await?;
+        found.notes.extend(self.notes_of(&base, &chain));
+        let doubts = self.doubts(&chain, whose, &base, &mut found).await?;
+        self.sort(&mut found, changes, &told, &doubts, &base).await?;
         self.told_besides(&mut found, told).await?;
         found.left_out.sort_by(|a, b| a.path.cmp(&b.path));
         found.left_out.dedup_by(|a, b| a.path == b.path);
@@ -154,10 +154,11 @@ impl View {
     async fn told(
         &self,
         range: &Range,
-        first: Option<crate::journal::RecordRef>,
+        first: Option<RecordRef>,
+        marks: &[(RecordRef, PathBuf)],
     ) -> Result<Told, SessionError> {
         let after = self.trees.imported.map_or(range.after, |imported| range.after.max(imported));
-        tools::told(&self.reader, after, range.until, first)
+        tools::told(&self.reader, after, range.until, first, marks)
             .await
             .map_err(|error| storage(format!("{error:#}")))
     }
@@ -179,7 +180,6 @@ impl View {
             made: HashSet::new(),
             notes,
             ends: None,
-            since: HashMap::new(),
         }
     }
 
@@ -199,14 +199,27 @@ impl View {
         Ok(all)
     }
 
+    /// What each snapshot but the first says of whose the changes to it are.
+    async fn whose(&self, chain: &Chain) -> Result<Vec<Option<snapshot::Whose>>, SessionError> {
+        let mut all = Vec::new();
+        for point in &chain.points()[1..] {
+            all.push(match &point.looked {
+                Some(looked) => looked.whose.clone(),
+                None => self.list::<snapshot::Whose>(point.whose.as_ref()).await?,
+            });
+        }
+        Ok(all)
+    }
+
     /// What the snapshots say of whose the changes are, and of what was there unseen.
     async fn doubts(
         &self,
         chain: &Chain,
+        whose: Vec<Option<snapshot::Whose>>,
+        base: &Base,
         found: &mut Found,
-    ) -> Result<(Doubts, Vec<Option<snapshot::Whose>>), SessionError> {
+    ) -> Result<Doubts, SessionError> {
         let mut doubts = Doubts::default();
-        let mut windows = Vec::new();
         // The same places are named again and again.
         let mut last = None;
         for point in &chain.points()[..chain.points().len() - 1] {
@@ -220,12 +233,7 @@ impl View {
                 last = Some(text);
             }
         }
-        for point in &chain.points()[1..] {
-            let whose = match &point.looked {
-                Some(looked) => looked.whose.clone(),
-                None => self.list::<snapshot::Whose>(point.whose.as_ref()).await?,
-            };
-            windows.push(whose.clone());
+        for whose in whose {
             let Some(whose) = whose else {
                 doubts.all_unsure = true;
                 continue;
@@ -237,48 +245,13 @@ impl View {
             }
             found.made.extend(whose.made);
         }
-        Ok((doubts, windows))
-    }
-
-    /// What others made or changed within the span and the session changed after that, in place of how it was before.
-    async fn since_others(
-        &self,
-        chain: &Chain,
-        windows: &[Option<snapshot::Whose>],
-        mut changes: Vec<Change>,
-        doubts: &mut Doubts,
-        found: &mut Found,
-    ) -> Result<Vec<Change>, SessionError> {
-        let Some((_, new)) = found.ends.clone() else { return Ok(changes) };
-        let place = Place { session: &self.session, root: chain.root() };
-        let last = since::last_by_others(windows);
-        if last.len() > MAX_SINCE {
-            found.notes.push(
-                "Others changed files in very many places of this span; what the session did to the oldest of them since \
-                 is told for shorter spans."
-                    .into(),
-            );
+        // What others did to these is in what they are measured by.
+        for path in base.paths() {
+            let name = path_text(path);
+            doubts.others.remove(&name);
+            doubts.unsure.remove(&name);
         }
-        for (window, paths) in last.into_iter().rev().take(MAX_SINCE) {
-            let tree = chain.points()[window + 1].tree.clone();
-            let later = self.snapshots.changes(place, &tree, &new).await.map_err(unread)?;
-            let halves = later.iter().flat_map(|change| {
-                let (gone, came) = change.apart();
-                gone.into_iter().chain([came])
-            });
-            let theirs: Vec<Change> = halves.filter(|half| paths.contains(&path_text(&half.path))).collect();
-            let names = theirs.iter().map(|change| path_text(&change.path)).collect::<HashSet<_>>();
-            changes = since::without(changes, &names);
-            for change in theirs {
-                doubts.others.remove(&path_text(&change.path));
-                found.since.insert(change.path.clone(), tree.clone());
-                changes.push(change);
-            }
-        }
-        if !found.since.is_empty() {
-            found.notes.push(told_since(&found.since));
-        }
-        Ok(changes)
+        Ok(doubts)
     }
 
     /// Sorts the changes into those of the session and those that are not known to be.
@@ -288,6 +261,7 @@ impl View {
         changes: Vec<Change>,
         told: &Told,
         doubts: &Doubts,
+        base: &Base,
     ) -> Result<(), SessionError> {
         let is_out = |path: &Path| {
             let text = path_text(path);
@@ -302,6 +276,14 @@ impl View {
                 (true, ChangeKind::Added | ChangeKind::Renamed) => {
                     hidden.push(snapshot::LeftOut { path: path_text(&change.path), why: Why::Hidden });
                     all.extend(change.apart().0);
+                }
+                // What stays under the new name keeps nothing of others from going back to the old one.
+                (false, ChangeKind::Renamed)
+                    if base.holds_old(&change) && doubts.of(&change, None).is_some() =>
+                {
+                    let (gone, came) = change.apart();
+                    all.extend(gone);
+                    all.push(came);
                 }
                 _ => all.push(change),
             }
@@ -424,19 +406,4 @@ impl View {
         found.told = besides;
         Ok(())
     }
-}
-
-fn told_since(since: &HashMap<PathBuf, TreeId>) -> String {
-    let mut names: Vec<_> = since.keys().map(|path| path_text(path)).collect();
-    names.sort();
-    let more = match names.len().saturating_sub(MAX_NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    names.truncate(MAX_NAMED);
-    format!(
-        "Others made or changed files within this span, and the session changed them after that. They are told from what the \
-         others left: {}{more}.",
-        names.join(", ")
-    )
 }

@@ -3,13 +3,14 @@
 //! From snapshots of the work tree where there are some, else from what the tools themselves told. Worked out beside the
 //! session's task, from a cut through it; only taking back is done inside it, since nothing may run meanwhile.
 
+mod base;
 mod chain;
 mod doubts;
 mod draw;
 mod find;
 mod revert;
-mod since;
 mod span;
+mod theirs;
 mod tools;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Taking back: whole files by what they were, hunks by their lines. Whatever somebody changed since stays as it is.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use agentd_protocol::TurnId;
@@ -14,7 +14,7 @@ use crate::session::SessionError;
 use crate::session::actor::Session;
 use crate::session::record::{Kept, TreeKept, When};
 use crate::workspace::hunks::{compare, take_back};
-use crate::workspace::snapshot::{Amend, Kept as Place, Restored, TreeId, Undo, path_text};
+use crate::workspace::snapshot::{Amend, Kept as Place, TreeId, Undo, path_text};
 use crate::workspace::{
     Entry, Expected, Located, MAX_FILE, PathError, Seen as SeenEntry, locate_below, locate_entry,
 };
@@ -154,20 +154,9 @@ impl View {
         if only.is_empty() {
             return Ok(());
         }
-        // Each to what it is told from.
-        let mut targets: HashMap<&TreeId, HashSet<PathBuf>> = HashMap::new();
-        for path in only {
-            targets.entry(found.since.get(&path).unwrap_or(old)).or_default().insert(path);
-        }
-        let mut restored = Restored::default();
-        // What the session made goes first: something of the others' may have stood in its place.
-        let begin = targets.remove_entry(old);
-        for (target, only) in begin.into_iter().chain(targets) {
-            let undo = Undo { only: Some(&only), made: &found.made, stay: &self.cwd };
-            let part = self.snapshots.restore(place, target, new, undo).await.map_err(unread)?;
-            restored.done.extend(part.done);
-            restored.stays.extend(part.stays);
-        }
+        let only: HashSet<PathBuf> = only.into_iter().collect();
+        let undo = Undo { only: Some(&only), made: &found.made, stay: &self.cwd };
+        let restored = self.snapshots.restore(place, old, new, undo).await.map_err(unread)?;
         let done: HashSet<&PathBuf> = restored.done.iter().collect();
         let is_done = |path: &PathBuf| done.contains(path);
         amends.extend(

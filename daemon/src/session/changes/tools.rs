@@ -1,6 +1,6 @@
 //! What the tools themselves said that they changed: all that is known of files outside of a repository.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use crate::ids::{CallId, Digest, Seq};
@@ -75,6 +75,7 @@ impl ToolDelta {
 }
 
 /// What the tools tell from `after` to `until`. `first`: the snapshot that the span's begin with; absent: there is none.
+/// `marks`: files of which only what comes after that record counts.
 ///
 /// # Errors
 /// The journal cannot be read.
@@ -83,9 +84,14 @@ pub(super) async fn told(
     after: Seq,
     until: Option<Seq>,
     first: Option<RecordRef>,
+    marks: &[(RecordRef, PathBuf)],
 ) -> Result<Told, JournalError> {
     let mut telling = Telling { first_seen: first.is_none(), ..Telling::default() };
     let mut at = after;
+    let mut anew: HashMap<(u64, u32), Vec<&PathBuf>> = HashMap::new();
+    for (mark, path) in marks {
+        anew.entry((mark.offset, mark.index)).or_default().push(path);
+    }
     loop {
         let commits = reader.commits_after(at, PAGE).await?;
         let Some(last) = commits.last() else { break };
@@ -95,8 +101,12 @@ pub(super) async fn told(
                 if seq > after && until.is_none_or(|until| seq <= until) {
                     telling.add(raw);
                 }
-                if first == Some(commit.place.record(index)) {
+                let place = commit.place.record(index);
+                if first == Some(place) {
                     telling.begin_late();
+                }
+                for path in anew.remove(&(place.offset, place.index)).into_iter().flatten() {
+                    telling.begin_anew(path.clone());
                 }
             }
         }
@@ -117,6 +127,8 @@ struct Telling {
     /// Commands since the span, or the first snapshot, began.
     pub(super) commands: u64,
     commands_late: u64,
+    /// Files that begin anew, with both counts of then.
+    anew: HashMap<PathBuf, (u64, u64)>,
     /// Calls with effects that run; those of tools that tell everything are no commands.
     open: BTreeSet<CallId>,
 }
@@ -127,11 +139,18 @@ impl Telling {
         self.told.commands_before = self.commands > 0 || !self.open.is_empty();
     }
 
+    fn begin_anew(&mut self, path: PathBuf) {
+        self.told.files.remove(&path);
+        self.told.late.remove(&path);
+        self.anew.insert(path, (self.commands, self.commands_late));
+    }
+
     fn add(&mut self, raw: &serde_json::value::RawValue) {
         let Parsed::Known { record, .. } = Record::parse(raw) else { return };
         match *record {
             Record::FileChanged(changed) => {
-                let (all, late) = (self.commands, self.commands_late);
+                let before = self.anew.get(&changed.path).copied().unwrap_or_default();
+                let (all, late) = (self.commands - before.0, self.commands_late - before.1);
                 let early = !self.first_seen;
                 let delta = self.told.files.entry(changed.path.clone());
                 let delta = delta.or_insert_with(|| ToolDelta { early, ..ToolDelta::begin(&changed, all) });
@@ -206,6 +225,18 @@ mod tests {
         let command = of(&[(true, Some(("0", "1"))), (false, None), (true, Some(("x", "2")))]);
         assert_eq!((command.broken, command.after_command), (Broken::Perhaps, false));
         assert!(of(&[(false, None), (true, Some(("0", "1")))]).after_command);
+    }
+
+    #[test]
+    fn of_a_file_that_begins_anew_only_what_follows_counts() {
+        let mut telling = Telling { first_seen: true, ..Telling::default() };
+        call(&mut telling, true, Some(("0", "1")));
+        call(&mut telling, false, None);
+        telling.begin_anew("/w/a".into());
+        call(&mut telling, true, Some(("x", "2")));
+        let delta = &telling.told.late[&PathBuf::from("/w/a")];
+        assert_eq!((delta.before, delta.broken), (Some(digest_of(b"x")), Broken::No));
+        assert!(!delta.after_command);
     }
 
     #[test]

@@ -53,7 +53,8 @@ async fn amend(store: &Store, base: &TreeId, files: Vec<Amend>) -> Result<TreeId
             }
         }
     }
-    store.git_reading(&["update-index", "-z", "--index-info"], &index.0, lines).await?;
+    // A folder may stand where a file was, and the other way round.
+    store.git_reading(&["update-index", "-z", "--replace", "--index-info"], &index.0, lines).await?;
     TreeId::parse(&store.git(&["write-tree", "--missing-ok"], &index.0, None).await?)
 }
 

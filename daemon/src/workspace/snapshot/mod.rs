@@ -241,6 +241,12 @@ impl Snapshots {
         Ok(Store::new(self, git, session, repository))
     }
 
+    /// The folder that git finds the contents of these snapshots in.
+    #[must_use]
+    pub fn folder(&self, kept: Kept<'_>) -> PathBuf {
+        store::folder(kept.session, kept.root)
+    }
+
     /// Opens what was kept before.
     async fn open(&self, kept: Kept<'_>) -> Result<Store, SnapshotError> {
         let root = kept.root.to_owned();

@@ -64,8 +64,8 @@ pub struct Change {
     pub old_path: Option<PathBuf>,
     pub old_mode: Mode,
     pub new_mode: Mode,
-    pub(super) old: String,
-    pub(super) new: String,
+    pub old: String,
+    pub new: String,
 }
 
 impl Change {
@@ -128,6 +128,15 @@ impl Snapshots {
         }
         let store = self.open(kept).await?;
         self.in_time(changes(&store, old, new, Renames::Found)).await
+    }
+
+    /// The files that differ from each of `trees` to the next, each name for itself: one step fewer than trees.
+    ///
+    /// # Errors
+    /// The snapshots cannot be read.
+    pub async fn steps(&self, kept: Kept<'_>, trees: &[TreeId]) -> Result<Vec<Vec<Change>>, SnapshotError> {
+        let store = self.open(kept).await?;
+        self.in_time(steps(&store, trees)).await
     }
 
     /// What the files of `changes` held before and after, in their order. Of one that is larger than `each`, or does not
@@ -208,38 +217,84 @@ pub(super) async fn changes(
     blocking(move || parse(&answer)).await
 }
 
+/// One run of git for all of them, however long the span is.
+async fn steps(store: &Store, trees: &[TreeId]) -> Result<Vec<Vec<Change>>, SnapshotError> {
+    let count = trees.len().saturating_sub(1);
+    let input: String =
+        trees.windows(2).map(|pair| format!("{} {}\n", pair[0].as_str(), pair[1].as_str())).collect();
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let args = ["diff-tree", "--stdin", "-r", "-z", "--raw", "--no-abbrev", "--no-renames"];
+    let more = ["--no-ext-diff", "--no-textconv", "--ignore-submodules=all"];
+    let args = [&args[..], &more].concat();
+    let answer = store.git_reading(&args, &store.index(), input.into_bytes()).await?;
+    let steps = blocking(move || parse_steps(&answer)).await?;
+    match steps.len() == count {
+        true => Ok(steps),
+        false => Err(SnapshotError::Answer(format!("{} of {count} differences", steps.len()))),
+    }
+}
+
+/// For each pair `<old> <new><LF>`, then its changes.
+fn parse_steps(answer: &[u8]) -> Result<Vec<Vec<Change>>, SnapshotError> {
+    let mut steps: Vec<Vec<Change>> = Vec::new();
+    let mut pieces = super::pieces(answer);
+    while let Some(mut head) = pieces.next() {
+        while head.first().is_some_and(|first| *first != b':') {
+            let end = head.iter().position(|byte| *byte == b'\n');
+            let end = end.ok_or_else(|| SnapshotError::Answer(String::from_utf8_lossy(head).into_owned()))?;
+            steps.push(Vec::new());
+            head = &head[end + 1..];
+        }
+        if head.is_empty() {
+            continue;
+        }
+        let step = steps.last_mut().ok_or_else(|| SnapshotError::Answer("changes of no tree".into()))?;
+        step.extend(parse_change(head, &mut pieces)?);
+    }
+    Ok(steps)
+}
+
 /// `:100644 100644 <old> <new> R100<NUL>name<NUL>new name<NUL>`.
 fn parse(answer: &[u8]) -> Result<Vec<Change>, SnapshotError> {
     let mut changes = Vec::new();
     let mut pieces = super::pieces(answer);
     while let Some(head) = pieces.next() {
-        let head = String::from_utf8_lossy(head).into_owned();
-        let odd = || SnapshotError::Answer(head.clone());
-        let words: Vec<&str> = head.trim_start_matches(':').split(' ').collect();
-        let [old_mode, new_mode, old, new, status] = words[..] else { return Err(odd()) };
-        let mut path = || pieces.next().map(|name| PathBuf::from(OsStr::from_bytes(name))).ok_or_else(odd);
-        let first = path()?;
-        let (old_path, path) = match status.as_bytes().first() {
-            Some(b'R') => (Some(first), path()?),
-            _ => (None, first),
-        };
-        // A nested repository is left alone.
-        let (Some(old_mode), Some(new_mode)) = (Mode::parse(old_mode), Mode::parse(new_mode)) else {
-            continue;
-        };
-        let kind = match status.as_bytes().first() {
-            Some(b'A') => ChangeKind::Added,
-            Some(b'D') => ChangeKind::Deleted,
-            Some(b'R') => ChangeKind::Renamed,
-            Some(b'T') => ChangeKind::Type,
-            Some(b'M') if old == new => ChangeKind::Mode,
-            Some(b'M') => ChangeKind::Modified,
-            _ => return Err(odd()),
-        };
-        let (old, new) = (old.to_owned(), new.to_owned());
-        changes.push(Change { kind, path, old_path, old_mode, new_mode, old, new });
+        changes.extend(parse_change(head, &mut pieces)?);
     }
     Ok(changes)
+}
+
+/// One of them; `pieces` holds its names next. None: a nested repository, which is left alone.
+fn parse_change<'a>(
+    head: &[u8],
+    pieces: &mut impl Iterator<Item = &'a [u8]>,
+) -> Result<Option<Change>, SnapshotError> {
+    let head = String::from_utf8_lossy(head).into_owned();
+    let odd = || SnapshotError::Answer(head.clone());
+    let words: Vec<&str> = head.trim_start_matches(':').split(' ').collect();
+    let [old_mode, new_mode, old, new, status] = words[..] else { return Err(odd()) };
+    let mut path = || pieces.next().map(|name| PathBuf::from(OsStr::from_bytes(name))).ok_or_else(odd);
+    let first = path()?;
+    let (old_path, path) = match status.as_bytes().first() {
+        Some(b'R') => (Some(first), path()?),
+        _ => (None, first),
+    };
+    let (Some(old_mode), Some(new_mode)) = (Mode::parse(old_mode), Mode::parse(new_mode)) else {
+        return Ok(None);
+    };
+    let kind = match status.as_bytes().first() {
+        Some(b'A') => ChangeKind::Added,
+        Some(b'D') => ChangeKind::Deleted,
+        Some(b'R') => ChangeKind::Renamed,
+        Some(b'T') => ChangeKind::Type,
+        Some(b'M') if old == new => ChangeKind::Mode,
+        Some(b'M') => ChangeKind::Modified,
+        _ => return Err(odd()),
+    };
+    let (old, new) = (old.to_owned(), new.to_owned());
+    Ok(Some(Change { kind, path, old_path, old_mode, new_mode, old, new }))
 }
 
 pub(super) async fn contents(
@@ -342,6 +397,21 @@ mod tests {
         assert_eq!(kinds, [ChangeKind::Mode, ChangeKind::Renamed, ChangeKind::Added]);
         assert_eq!(found[1].old_path.as_deref(), Some(std::path::Path::new("old")));
         assert!(parse(b":100644 M\0x\0").is_err() && parse(b":100644 100644 a b M\0").is_err());
+    }
+
+    #[test]
+    fn steps_are_told_apart_by_their_pairs() {
+        let (a, b) = ("a".repeat(40), "b".repeat(40));
+        let change = |name: &str| format!(":100644 100644 {a} {b} M\0{name}\0");
+        // A name may look like a pair.
+        let odd = format!("{a} {b}\n");
+        let answer =
+            format!("{a} {a}\n{a} {b}\n{}{}{b} {b}\n{a} {b}\n{}", change("x"), change(&odd), change("z"));
+        let steps = parse_steps(answer.as_bytes()).unwrap();
+        assert_eq!(steps.iter().map(Vec::len).collect::<Vec<_>>(), [0, 2, 0, 1]);
+        let trailing = parse_steps(format!("{a} {b}\n{}{b} {b}\n", change("x")).as_bytes()).unwrap();
+        assert_eq!(trailing.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0]);
+        assert!(parse_steps(change("x").as_bytes()).is_err());
     }
 
     #[test]

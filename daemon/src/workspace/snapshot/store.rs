@@ -67,16 +67,21 @@ impl Drop for Passing {
     }
 }
 
+/// Where the store of a session for the work tree `root` lies.
+pub(super) fn folder(session: &Path, root: &Path) -> PathBuf {
+    let name = digest_of(root.as_os_str().as_bytes()).hex();
+    session.join(FOLDER).join(&name[..16])
+}
+
 impl Store {
     pub(super) fn new(snapshots: &Snapshots, git: PathBuf, session: &Path, repository: Repository) -> Self {
-        let name = digest_of(repository.root.as_os_str().as_bytes()).hex();
         Self {
             spawner: Arc::clone(&snapshots.spawner),
             git,
             home: snapshots.home.clone(),
             own: snapshots.own.clone(),
             limits: snapshots.limits,
-            dir: session.join(FOLDER).join(&name[..16]),
+            dir: folder(session, &repository.root),
             repository,
         }
     }
