@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::approval::RuleOffer;
+use crate::daemon::Notice;
 use crate::ids::SessionId;
 use crate::mode::Mode;
 
@@ -128,6 +129,9 @@ pub struct RulesResult {
     /// Some rule could not be read and may have been a deny rule: everything with effects is denied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unreadable: bool,
+    /// What is wrong with the project's settings, or passed over in them, and whether they wait for trust.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
 }
 
 /// `permission/check`: what would the gate say to this call, and why? Nothing runs and nobody is asked. Errors: `notFound`;

@@ -12,8 +12,8 @@ use super::exit::{Exit, Failure};
 use super::resolve::Here;
 use super::screen;
 use crate::render::approval::short_digest;
-use crate::render::line::short_path;
-use crate::render::style::{lines_of, quoted};
+use crate::render::line::{short_path, short_paths};
+use crate::render::style::{called, lines_of, quoted};
 use crate::render::{Line, Style};
 
 /// `agentctl trust`.
@@ -135,6 +135,9 @@ fn rule_lines(result: &RulesResult, program: &str, home: Option<&Path>) -> Vec<L
         lines.push(Line::from("No rules: the session's mode decides alone."));
     }
     lines.extend(result.rules.iter().map(|rule| rule_line(rule, home)));
+    let text = |text: &str| called(&short_paths(text, home), program);
+    let notices = result.notices.iter();
+    lines.extend(notices.map(|notice| Line::styled(Style::Warn, "settings: ").plain(&text(&notice.text))));
     if !result.rules.is_empty() {
         lines.push(
             Line::styled(Style::Dim, "What they make of a command: ")
@@ -154,6 +157,7 @@ fn rule_line(rule: &RuleInfo, home: Option<&Path>) -> Line {
 #[cfg(test)]
 mod tests {
     use agentd_protocol::Digest;
+    use agentd_protocol::daemon::Notice;
     use agentd_protocol::permission::{RuleLayer, RuleList};
     use agentd_protocol::trust::TrustItem;
 
@@ -212,14 +216,20 @@ mod tests {
             rule(RuleList::Deny, "Read(.env)", RuleLayer::User, Some("/home/u/.config/agentd/config.toml:4")),
             rule(RuleList::Allow, "Bash(make)", RuleLayer::Saved, None),
         ];
-        let lines =
-            rule_lines(&RulesResult { rules, unreadable: false }, "agentctl", Some(Path::new("/home/u")));
+        let notices = vec![Notice {
+            code: "config.untrusted".into(),
+            text: "/home/u/api/.agentd/config.toml: passed over. To see it: agentctl trust".into(),
+        }];
+        let result = RulesResult { rules, unreadable: false, notices };
+        let lines = rule_lines(&result, "ctl", Some(Path::new("/home/u")));
         insta::assert_snapshot!(text(&lines), @r"
         deny  Read(.env)  user  ~/.config/agentd/config.toml:4
         allow Bash(make)  saved
-        What they make of a command: agentctl why 'cargo test'
+        settings: ~/api/.agentd/config.toml: passed over. To see it: ctl trust
+        What they make of a command: ctl why 'cargo test'
         ");
-        let none = rule_lines(&RulesResult { rules: vec![], unreadable: true }, "agentctl", None);
+        let none =
+            rule_lines(&RulesResult { rules: vec![], unreadable: true, notices: vec![] }, "agentctl", None);
         assert!(text(&none).contains("daemon doctor"));
     }
 }

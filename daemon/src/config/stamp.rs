@@ -2,7 +2,10 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Longer than a program takes between emptying a file and writing it.
+const STILL: Duration = Duration::from_millis(50);
 
 /// A file as it was at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +29,16 @@ impl Stamp {
     pub fn of(path: &Path) -> Self {
         Self { path: path.to_owned(), found: look(path) }
     }
+
+    /// How long to wait until the file has been still for a moment. Some programs empty a file and then write it: in between
+    /// it has no deny rules. Absent: it is still, is not there, or comes from the future.
+    #[must_use]
+    pub fn unsettled(&self, now: SystemTime) -> Option<Duration> {
+        let (seconds, nanos) = self.found.as_ref()?.changed;
+        let changed = UNIX_EPOCH + Duration::new(u64::try_from(seconds).ok()?, u32::try_from(nanos).ok()?);
+        let age = now.duration_since(changed).ok()?;
+        STILL.checked_sub(age).filter(|left| !left.is_zero())
+    }
 }
 
 fn look(path: &Path) -> Option<Found> {
@@ -41,6 +54,23 @@ fn look(path: &Path) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_was_just_written_is_waited_for_and_no_longer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        let now = SystemTime::now();
+        assert_eq!(Stamp::of(&path).unsettled(now), None);
+        std::fs::write(&path, "").unwrap();
+        let stamp = Stamp::of(&path);
+        let (seconds, nanos) = stamp.found.as_ref().unwrap().changed;
+        let changed = UNIX_EPOCH + Duration::new(seconds.try_into().unwrap(), nanos.try_into().unwrap());
+        for (age, left) in [(0, Some(50)), (30, Some(20)), (50, None), (5000, None)] {
+            let left = left.map(Duration::from_millis);
+            assert_eq!(stamp.unsettled(changed + Duration::from_millis(age)), left, "{age}");
+        }
+        assert_eq!(stamp.unsettled(changed - Duration::from_secs(3600)), None, "a clock that was set back");
+    }
 
     #[test]
     fn a_file_that_comes_changes_or_goes_is_another_one() {

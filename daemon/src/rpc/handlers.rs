@@ -254,7 +254,7 @@ fn approvals(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
 fn permissions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
     method::<method::PermissionRules, _, _, _>(m, |params, daemon, _| async move {
         let inquiry = daemon.registry.inquiry(params.session_id, params.cwd.as_deref()).await;
-        Ok(inquiry.map_err(wire)?.rules())
+        Ok(inquiry.map_err(wire)?.rules().await)
     })?;
     method::<method::PermissionForget, _, _, _>(m, |params, daemon, connection| async move {
         person_only(&connection)?;

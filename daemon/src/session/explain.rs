@@ -145,9 +145,14 @@ impl Inquiry {
         })
     }
 
-    #[must_use]
-    pub fn rules(&self) -> RulesResult {
-        RulesResult { rules: self.rules.iter().map(info).collect(), unreadable: self.rules.is_unreadable() }
+    pub async fn rules(self) -> RulesResult {
+        let (deps, cwd) = (Arc::clone(&self.deps), self.scene.cwd.clone());
+        let notices = super::blocking(move || deps.policies.project_notices(&cwd)).await;
+        RulesResult {
+            notices,
+            rules: self.rules.iter().map(info).collect(),
+            unreadable: self.rules.is_unreadable(),
+        }
     }
 }
 

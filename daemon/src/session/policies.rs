@@ -129,7 +129,14 @@ impl Policies {
         self.look_at_user_file();
         let Some(root) = workspace::project_root(cwd, &self.home) else { return self.user() };
         let path = root.join(workspace::PROJECT_SETTINGS);
-        let (source, project) = project_in(&root);
+        let mut found = project_in(&root);
+        let is_known =
+            |cache: &Cache, source: &Source| cache.projects.get(&root).is_some_and(|it| it.source == *source);
+        if found.0 != Source::Absent && !is_known(&self.lock(), &found.0) {
+            still(&path);
+            found = project_in(&root);
+        }
+        let (source, project) = found;
         if source == Source::Absent {
             let mut cache = self.lock();
             cache.projects.remove(&root);
@@ -171,6 +178,14 @@ impl Policies {
         Some((root, project))
     }
 
+    /// What is to be said of the settings of the project that a folder is in. Blocks.
+    #[must_use]
+    pub fn project_notices(&self, cwd: &Path) -> Vec<Notice> {
+        let Some((root, project)) = self.project(cwd) else { return Vec::new() };
+        let trusted = project.widening.is_empty() || self.trust.is_trusted(&root, project.digest);
+        project_notices(&root.join(workspace::PROJECT_SETTINGS), &project, trusted)
+    }
+
     /// What is wrong with the user's settings as they stand. Blocks.
     #[must_use]
     pub fn notices(&self) -> Vec<Notice> {
@@ -199,11 +214,7 @@ impl Policies {
     }
 
     fn look_at_user_file(&self) {
-        // Taken before the file is read: a change in between then counts as one.
-        let stamp = Stamp::of(&self.user_file);
-        if self.lock().stamp == stamp {
-            return;
-        }
+        let Some(stamp) = self.changed_user_file() else { return };
         let loaded = Arc::new(config::load(&self.user_file));
         let (policy, _) = policy_of(&loaded.settings, self.host, &self.started);
         let notices = self.user_notices(&loaded);
@@ -215,6 +226,13 @@ impl Policies {
         cache.user = loaded;
         cache.plain = Arc::new(policy);
         cache.projects.clear();
+    }
+
+    /// The stamp of the user's file, if it is another one than was read and has been still for a moment. Taken before the
+    /// file is read: a change in between then counts as one.
+    fn changed_user_file(&self) -> Option<Stamp> {
+        let stamp = still(&self.user_file);
+        (self.lock().stamp != stamp).then_some(stamp)
     }
 
     fn lock(&self) -> MutexGuard<'_, Cache> {
@@ -230,6 +248,17 @@ impl Cache {
             }
         }
     }
+}
+
+/// The file's stamp once it has been still for a moment, or after a few looks at one that is written all the time.
+fn still(path: &Path) -> Stamp {
+    let mut stamp = Stamp::of(path);
+    for _ in 0..3 {
+        let Some(wait) = stamp.unsettled(std::time::SystemTime::now()) else { break };
+        std::thread::sleep(wait);
+        stamp = Stamp::of(path);
+    }
+    stamp
 }
 
 fn project_in(root: &Path) -> (Source, Project) {
