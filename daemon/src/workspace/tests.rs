@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 use crate::ids::digest_of;
@@ -336,34 +336,47 @@ fn swapped_links_never_lead_a_write_outside() {
     let ws = place.root.join("ws");
     symlink("../outside", ws.join("folder-link")).unwrap();
     symlink("../../outside/target", ws.join("file-link")).unwrap();
-    let done = AtomicBool::new(false);
+    let (done, round) = (AtomicBool::new(false), AtomicUsize::new(0));
     let swaps = std::thread::scope(|scope| {
         let swapper = scope.spawn(|| {
+            // Every now and then the writer gets a whole round to itself: else a fast adversary keeps every write away, and
+            // nothing is shown.
+            let rest = || {
+                let seen = round.load(Ordering::Relaxed);
+                while round.load(Ordering::Relaxed) < seen + 2 && !done.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+            };
             let exchange = |a: &str, b: &str| {
                 let flags = rustix::fs::RenameFlags::EXCHANGE;
                 // The names come and go under the writer's hands; a failed swap is one attack less.
                 rustix::fs::renameat_with(rustix::fs::CWD, ws.join(a), rustix::fs::CWD, ws.join(b), flags)
                     .is_ok()
             };
-            let mut swaps = 0;
+            let (mut swaps, mut cycles) = (0, 0_u32);
             while !done.load(Ordering::Relaxed) {
                 swaps += usize::from(exchange("d", "folder-link"));
                 swaps += usize::from(exchange("d", "folder-link"));
                 swaps += usize::from(exchange("d/target", "file-link"));
                 swaps += usize::from(exchange("d/target", "file-link"));
+                cycles += 1;
+                if cycles % 16 == 0 {
+                    rest();
+                }
             }
             swaps
         });
         let base = Base { cwd: &ws, home: None };
         let mut written = 0;
-        for round in 0..3_000 {
+        for number in 0..3_000 {
+            round.store(number, Ordering::Relaxed);
             let Ok(located) = locate(base, "d/target") else { continue };
             // The gate: only what lies in the workspace may be written.
             if !located.real.starts_with(&ws) {
                 continue;
             }
-            written += usize::from(overwrite(&located, format!("{round}").as_bytes()).is_ok());
-            assert_eq!(std::fs::read(&outside).unwrap(), b"untouched", "after {round} rounds");
+            written += usize::from(overwrite(&located, format!("{number}").as_bytes()).is_ok());
+            assert_eq!(std::fs::read(&outside).unwrap(), b"untouched", "after {number} rounds");
         }
         done.store(true, Ordering::Relaxed);
         assert!(written > 0, "the adversary kept every write away, so nothing was shown");

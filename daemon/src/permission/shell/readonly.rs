@@ -22,7 +22,7 @@ enum Words {
 struct Row {
     program: &'static str,
     words: Words,
-    /// Letters of short options that write, run, or read files that are not among the words.
+    /// Letters of short options that write, run, read files that are not among the words, or follow the links they meet.
     short: &'static str,
     /// Long options of the same kinds, without their dashes. Beginnings of them count, as programs take those.
     long: &'static [&'static str],
@@ -62,12 +62,16 @@ const ROWS: &[Row] = &[
     row("stat", Words::FilesOrHere),
     row("realpath", Words::Files),
     row("readlink", Words::Files),
-    row("ls", Words::FilesOrHere),
-    Row { short: "X", long: &["files0-from", "exclude-from"], ..row("du", Words::FilesOrHere) },
+    Row { short: "L", long: &["dereference"], ..row("ls", Words::FilesOrHere) },
+    Row {
+        short: "XL",
+        long: &["files0-from", "exclude-from", "dereference"],
+        ..row("du", Words::FilesOrHere)
+    },
     Row { short: "Cfm", long: &["compile", "files-from", "magic-file"], ..row("file", Words::Files) },
     Row {
-        short: "Xl",
-        long: &["exclude-from", "paginate", "from-file", "to-file"],
+        short: "Xlr",
+        long: &["exclude-from", "paginate", "from-file", "to-file", "recursive"],
         ..row("diff", Words::Files)
     },
     Row {
@@ -75,10 +79,14 @@ const ROWS: &[Row] = &[
         long: &["output", "temporary-directory", "files0-from", "compress-program", "buffer-size"],
         ..row("sort", Words::Files)
     },
-    Row { short: "f", long: &["file", "exclude-from"], ..row("grep", Words::Pattern) },
     Row {
-        short: "fz",
-        long: &["file", "pre", "pre-glob", "hostname-bin", "search-zip", "ignore-file"],
+        short: "fR",
+        long: &["file", "exclude-from", "dereference-recursive"],
+        ..row("grep", Words::Pattern)
+    },
+    Row {
+        short: "fzL",
+        long: &["file", "pre", "pre-glob", "hostname-bin", "search-zip", "ignore-file", "follow"],
         ..row("rg", Words::Pattern)
     },
     row("find", Words::Find),
@@ -87,8 +95,10 @@ const ROWS: &[Row] = &[
 /// What a word begins with that may become any name.
 const MAGIC: [char; 4] = ['*', '?', '[', '{'];
 
-/// Tests of `find` that write or run.
+/// Options and tests of `find` that write, run, or follow links.
 const FIND: &[&str] = &[
+    "-L",
+    "-follow",
     "-exec",
     "-execdir",
     "-ok",
@@ -153,14 +163,14 @@ fn table(program: &str, arguments: &[Token], cwd: &Cwd) -> Option<Vec<Word>> {
                 return None;
             }
             pattern_given |= name.starts_with("regexp");
-            recursive |= name.starts_with("recursive") || name.starts_with("dereference-recursive");
+            recursive |= name.starts_with("recursive");
         } else {
             // A cluster: any of its letters may be an option, the rest may be an argument.
             if value.chars().skip(1).any(|c| row.short.contains(c)) || value.contains('/') || word.pattern {
                 return None;
             }
             pattern_given |= value.contains('e');
-            recursive |= value.contains(['r', 'R']);
+            recursive |= value.contains('r');
         }
     }
     if operands.len() > row.most {
@@ -195,7 +205,7 @@ fn find(arguments: &[Token], cwd: &Cwd) -> Option<Vec<Word>> {
     let is_test = |word: &&Token| word.value.starts_with(['-', '(', '!']) || word.value == ",";
     let folders: Vec<_> = arguments
         .iter()
-        .skip_while(|word| matches!(word.value.as_str(), "-H" | "-L" | "-P"))
+        .skip_while(|word| matches!(word.value.as_str(), "-H" | "-P"))
         .take_while(|word| !is_test(word))
         .map(|word| word.path(cwd))
         .collect();
