@@ -20,6 +20,9 @@ use crate::render::{Line, Style};
 /// The newest sessions that names are looked up in; the daemon gives no more at once.
 const LIST_LIMIT: u32 = 500;
 
+/// How often a call is made again on another daemon.
+const AGAIN: usize = 3;
+
 /// The name of this program.
 const PROGRAM: &str = "agentctl";
 
@@ -44,6 +47,22 @@ impl Context {
             actor: Actor::Person,
         };
         ConnectOptions { socket: self.socket.clone(), ..ConnectOptions::new(client) }
+    }
+
+    /// Makes a call that may be made again, because it names what it creates or creates nothing. A daemon that died under
+    /// it is started, as it would have been a moment earlier.
+    pub(crate) async fn again<T>(
+        &self,
+        call: impl AsyncFn() -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        for _ in 0..AGAIN {
+            match call().await {
+                // Why it cannot be started, the next call says.
+                Err(CallError::Lost | CallError::Connect(_)) => drop(self.start().await),
+                other => return other,
+            }
+        }
+        call().await
     }
 
     /// Connects to a daemon that runs.

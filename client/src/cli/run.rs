@@ -35,14 +35,15 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> Result<Exit, Failur
     let client = context.connect_or_start().await?;
     let model = args.model.or_else(|| std::env::var("AGENTD_MODEL").ok().filter(|model| !model.is_empty()));
     let params = NewParams {
-        session_id: args.session_id,
+        // Named here, so that making it again makes one session.
+        session_id: args.session_id.or_else(|| Some(SessionId::generate())),
         cwd: utf8(&here.cwd)?,
         mode: args.mode,
         model: model.clone(),
         env: session_env(&client).await,
         ..NewParams::default()
     };
-    let new = match client.call::<method::SessionNew>(params).await {
+    let new = match context.again(|| client.call::<method::SessionNew>(params.clone())).await {
         Ok(new) => new,
         Err(error) => return Err(no_session(context, &client, error, model.as_deref()).await),
     };
@@ -57,7 +58,7 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> Result<Exit, Failur
         answers: None,
     };
     if args.detach {
-        client.call::<method::SessionPrompt>(prompt).await?;
+        context.again(|| client.call::<method::SessionPrompt>(prompt.clone())).await?;
         screen::print_text(&new.handle)?;
         let next = format!("{} attach {}", context.program, new.handle);
         screen::say(&[Line::styled(Style::Dim, "Next: ").with(Style::Command, &next)])?;
@@ -104,14 +105,7 @@ pub(crate) async fn follow_prompt(
         )?;
     }
     let watch = Watch::begin(client, context, target, screen, answerer).await?;
-    match client.call::<method::SessionPrompt>(prompt.clone()).await {
-        Ok(_) => {}
-        // It has a name, so that saying it again is harmless.
-        Err(CallError::Lost) => {
-            client.call::<method::SessionPrompt>(prompt).await?;
-        }
-        Err(error) => return Err(error.into()),
-    }
+    context.again(|| client.call::<method::SessionPrompt>(prompt.clone())).await?;
     watch.run().await
 }
 

@@ -14,7 +14,8 @@ const NO_WRAP: usize = 100_000;
 
 enum Kind {
     Terminal(StreamWrap),
-    /// The newest message, kept back: it is the final text unless another follows.
+    /// The newest message, kept back: it is the final text unless another follows. What is said about anything else
+    /// meanwhile decides nothing.
     Plain {
         held: Option<String>,
     },
@@ -102,7 +103,6 @@ impl Screen {
     /// A line that agentctl says.
     pub(crate) fn line(&mut self, line: &Line) -> io::Result<()> {
         self.clear_status()?;
-        self.flush_held()?;
         let lines = wrap(line, self.width, 2);
         if let Kind::Terminal(stream) = &mut self.kind {
             self.out.write_all(stream.end().as_bytes())?;
@@ -144,15 +144,15 @@ impl Screen {
 
     /// A complete message of the model.
     pub(crate) fn message(&mut self, text: &str) -> io::Result<()> {
-        self.flush_held()?;
+        self.not_last()?;
         if let Kind::Plain { held } = &mut self.kind {
             *held = Some(show(text));
         }
         Ok(())
     }
 
-    /// A message that was not the last goes to stderr.
-    fn flush_held(&mut self) -> io::Result<()> {
+    /// The message kept back was not the last: it goes to stderr.
+    pub(crate) fn not_last(&mut self) -> io::Result<()> {
         if let Kind::Plain { held } = &mut self.kind
             && let Some(text) = held.take()
         {
@@ -317,6 +317,7 @@ mod tests {
     fn off_a_terminal_only_the_final_text_is_on_stdout() {
         let (mut screen, out, err) = screen(Kind::Plain { held: None }, NO_WRAP);
         screen.message("I look first.").unwrap();
+        screen.not_last().unwrap();
         screen.line(&Line::from("• read a")).unwrap();
         screen.text("streamed").unwrap();
         screen.message("Done.\u{1b}[2J\n").unwrap();
@@ -324,6 +325,15 @@ mod tests {
         screen.line(&Line::from("1 file changed")).unwrap();
         assert_eq!(out.text(), "Done.<U+001B>[2J\n");
         assert_eq!(err.text(), "I look first.\n• read a\n1 file changed\n");
+    }
+
+    #[test]
+    fn what_is_said_between_the_last_message_and_the_end_leaves_it_the_final_text() {
+        let (mut screen, out, err) = screen(Kind::Plain { held: None }, NO_WRAP);
+        screen.message("Done.").unwrap();
+        screen.line(&Line::from("Connected again.")).unwrap();
+        screen.final_text().unwrap();
+        assert_eq!((out.text().as_str(), err.text().as_str()), ("Done.\n", "Connected again.\n"));
     }
 
     #[test]

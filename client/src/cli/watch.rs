@@ -134,7 +134,7 @@ impl Watch {
             deltas: screen.is_terminal() || screen.is_json(),
             ..SubscribeParams::default()
         };
-        let stream = client.subscribe(params).await?;
+        let stream = context.again(|| client.subscribe(params.clone())).await?;
         let mut answerer = answerer;
         if let (Until::Left, Answerer::Person(terminal)) = (target.until, &mut answerer) {
             terminal.take_keys();
@@ -283,6 +283,9 @@ impl Watch {
                     self.screen.json(received.raw.get())?;
                 }
                 let synced = matches!(received.event.body, EventBody::Synced { .. });
+                if matches!(received.event.body, EventBody::ToolCallStarted { .. }) {
+                    self.screen.not_last()?;
+                }
                 for output in self.follow.on_event(received.event) {
                     if let Some(end) = self.output(output).await? {
                         return Ok(Some(end));
@@ -480,10 +483,13 @@ impl Watch {
         self.interrupt_prompt()?;
         keep_draft(self.hide(), &mut self.screen)?;
         self.screen.text_end()?;
-        match self.screen.final_text() {
-            // The turn ended the way it ended, whether anybody reads its text or not.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-            written => written?,
+        match end {
+            End::Turn(_) => match self.screen.final_text() {
+                // The turn ended the way it ended, whether anybody reads its text or not.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+                written => written?,
+            },
+            End::Left(_) | End::Told(_) | End::Gone | End::ReaderGone => self.screen.not_last()?,
         }
         match end {
             End::Turn(finished) => {

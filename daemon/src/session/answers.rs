@@ -16,7 +16,7 @@ use super::command::Caller;
 use super::error::SessionError;
 use super::explain::unkept;
 use super::record::{
-    ApprovalResolved, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanWritten, Record, RuleAdded,
+    ApprovalResolved, CommandRun, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanWritten, Record, RuleAdded,
     Source,
 };
 use super::state::{Call, Pending, Settled};
@@ -25,15 +25,28 @@ use crate::ids::{Digest, digest_of};
 use crate::permission::{Grant, Layer};
 use crate::store::kept::SavedRule;
 
+/// An answer on its way, and how it came.
+struct Answering<'a> {
+    answer: RespondParams,
+    caller: &'a Caller,
+    /// The prompt that it came as.
+    prompt: Option<CommandRun>,
+}
+
 impl Session {
     pub(super) async fn respond(
         &mut self,
         answer: RespondParams,
         caller: &Caller,
     ) -> Result<RespondResult, SessionError> {
+        self.respond_as(Answering { answer, caller, prompt: None }).await
+    }
+
+    async fn respond_as(&mut self, answering: Answering<'_>) -> Result<RespondResult, SessionError> {
+        let Answering { answer, caller, .. } = &answering;
         let pending = match self.state.pending(&answer.approval_id) {
             Some(pending) => pending.clone(),
-            None => return self.late_answer(&answer, caller),
+            None => return self.late_answer(answer, caller),
         };
         if matches!(pending.approval.subject, Subject::Plan { .. }) {
             // The person may have saved the file a moment ago: what is approved is what stands there now. To plan on, no
@@ -44,25 +57,25 @@ impl Session {
             }
         }
         let Some(pending) = self.state.pending(&pending.approval.approval_id).cloned() else {
-            return self.late_answer(&answer, caller);
+            return self.late_answer(answer, caller);
         };
-        check_answer(&pending, &answer, caller.actor).map_err(|error| match error {
+        check_answer(&pending, answer, caller.actor).map_err(|error| match error {
             AnswerError::Invalid { field, message } => SessionError::Invalid { field, message },
             AnswerError::PersonOnly => SessionError::Refused(
                 "only a person may answer this; the client said in initialize that it is a program".into(),
             ),
             AnswerError::Stale(approval) => SessionError::Stale(approval),
         })?;
-        self.check_plan_is_shown(&pending, &answer)?;
+        self.check_plan_is_shown(&pending, answer)?;
         let Some(call) = self.state.call(&pending.call).cloned() else {
             return Err(SessionError::NotFound("call"));
         };
         match &pending.approval.subject {
-            Subject::Tool { .. } => self.answer_tool(&pending, &call, answer, caller).await?,
-            Subject::Plan { .. } => self.answer_plan(&pending, &call, answer, caller).await?,
+            Subject::Tool { .. } => self.answer_tool(&pending, &call, &answering).await?,
+            Subject::Plan { .. } => self.answer_plan(&pending, &call, &answering).await?,
             Subject::Question { question } => {
                 let questions = question.questions.clone();
-                self.answer_question(&pending, &call, &questions, answer, caller).await?;
+                self.answer_question(&pending, &call, &questions, &answering).await?;
             }
         }
         Ok(RespondResult { status: "accepted".into(), mode_now: self.state.mode })
@@ -105,26 +118,27 @@ impl Session {
         )))
     }
 
-    fn resolved(&self, pending: &Pending, answer: &RespondParams, caller: &Caller) -> Record {
-        ApprovalResolved {
+    fn resolved(&self, pending: &Pending, answering: &Answering<'_>) -> impl Iterator<Item = Record> {
+        let Answering { answer, caller, prompt } = answering;
+        let resolved = ApprovalResolved {
             approval_id: pending.approval.approval_id.clone(),
             resolution: Resolution::Answered,
             choice: Some(answer.choice),
             by: caller.by.clone(),
             feedback: answer.feedback.clone().filter(|text| !text.trim().is_empty()),
             answer: Some(answer_digest(answer)),
-        }
-        .into()
+        };
+        [resolved.into()].into_iter().chain(prompt.clone().map(Record::from))
     }
 
     async fn answer_tool(
         &mut self,
         pending: &Pending,
         call: &Call,
-        answer: RespondParams,
-        caller: &Caller,
+        answering: &Answering<'_>,
     ) -> Result<(), SessionError> {
-        let mut records = vec![self.resolved(pending, &answer, caller)];
+        let Answering { answer, caller, .. } = answering;
+        let mut records: Vec<_> = self.resolved(pending, answering).collect();
         let made = self.remembered(&pending.approval, answer.choice);
         self.keep(&made).await?;
         records.extend(made.into_iter().map(|grant| RuleAdded { grant, by: caller.by.clone() }.into()));
@@ -188,15 +202,15 @@ impl Session {
         pending: &Pending,
         call: &Call,
         questions: &[agentd_protocol::approval::Question],
-        answer: RespondParams,
-        caller: &Caller,
+        answering: &Answering<'_>,
     ) -> Result<(), SessionError> {
+        let answer = &answering.answer;
         let text = match answer.choice {
             ChoiceId::Decline => context::question_declined(answer.feedback.as_deref()),
             _ => answers_text(questions, &answer.answers, answer.feedback.as_deref()),
         };
         let result = self.result(&call.id, ToolStatus::Ok, None, text).await?;
-        let records = vec![self.resolved(pending, &answer, caller), result];
+        let records = self.resolved(pending, answering).chain([result]).collect();
         self.commit(records).await
     }
 
@@ -204,9 +218,9 @@ impl Session {
         &mut self,
         pending: &Pending,
         call: &Call,
-        answer: RespondParams,
-        caller: &Caller,
+        answering: &Answering<'_>,
     ) -> Result<(), SessionError> {
+        let Answering { answer, caller, .. } = answering;
         let Subject::Plan { plan: shown } = &pending.approval.subject else { return Ok(()) };
         let mut records = Vec::new();
         let (content, revision) = match &answer.edited_plan {
@@ -222,7 +236,7 @@ impl Session {
             }
             None => (shown.content.clone(), shown.revision),
         };
-        records.push(self.resolved(pending, &answer, caller));
+        records.extend(self.resolved(pending, answering));
 
         let Some(own_mode) = pending
             .approval
@@ -236,7 +250,7 @@ impl Session {
         if answer.choice == ChoiceId::KeepPlanning {
             records.push(PlanRejected { revision, feedback: answer.feedback.clone() }.into());
             let path = self.state.plan.as_ref().map(|plan| plan.path.clone()).unwrap_or_default();
-            let mut text = context::plan_rejected(&path, &remarks(&answer));
+            let mut text = context::plan_rejected(&path, &remarks(answer));
             if answer.edited_plan.is_some() {
                 text.push_str("\n\nThe person also edited the plan file; read it before you change it.");
             }
@@ -245,7 +259,7 @@ impl Session {
             // The mode from before planning may have become unavailable since it was shown: then it is the default.
             let mode = answer.mode.unwrap_or_else(|| self.policy.still_available(own_mode));
             self.policy.mode_available(mode).map_err(SessionError::Refused)?;
-            records.extend(self.execution(call, &answer, &content, revision, mode, caller).await?);
+            records.extend(self.execution(call, answer, &content, revision, mode, caller).await?);
         }
         self.commit(records).await?;
         self.save_plan_file(content).await;
@@ -317,6 +331,7 @@ impl Session {
         &mut self,
         id: &ApprovalId,
         text: String,
+        prompt: CommandRun,
         caller: &Caller,
     ) -> Result<(), SessionError> {
         let (choice, digest, revision) = match self.state.pending(id).map(|pending| &pending.approval) {
@@ -331,22 +346,18 @@ impl Session {
                 None => return Err(self.not_pending(id)),
             },
         };
-        self.respond(
-            RespondParams {
-                approval_id: id.clone(),
-                choice,
-                digest,
-                revision,
-                feedback: Some(text),
-                comments: Vec::new(),
-                mode: None,
-                edited_plan: None,
-                answers: Vec::new(),
-            },
-            caller,
-        )
-        .await
-        .map(|_| ())
+        let answer = RespondParams {
+            approval_id: id.clone(),
+            choice,
+            digest,
+            revision,
+            feedback: Some(text),
+            comments: Vec::new(),
+            mode: None,
+            edited_plan: None,
+            answers: Vec::new(),
+        };
+        self.respond_as(Answering { answer, caller, prompt: Some(prompt) }).await.map(|_| ())
     }
 }
 

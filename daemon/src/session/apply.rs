@@ -130,8 +130,8 @@ impl SessionState {
                 self.set_fate(withdrawn.prompt_id, Fate::Withdrawn);
             }
             Record::CommandRun(run) => {
-                let prompt = Prompt { params: run.params, fate: Fate::Command };
-                self.prompts.entry(run.prompt_id).or_insert(prompt);
+                let fate = run.turn_id.map_or(Fate::Command, |turn| Fate::Taken { turn });
+                self.prompts.entry(run.prompt_id).or_insert(Prompt { params: run.params, fate });
             }
             Record::SessionForked(forked) => {
                 self.forked(forked, at);

@@ -50,17 +50,25 @@ impl Session {
             if known.params != digest {
                 return Err(SessionError::Conflict("this promptId was used with other parameters".into()));
             }
-            let turn_id = match &known.fate {
-                Fate::Taken { turn } => *turn,
-                _ => prompt_id,
+            let joins = match &known.fate {
+                Fate::Taken { turn } => Some(*turn),
+                Fate::Waiting => self.state.steered_by(prompt_id),
+                _ => None,
             };
-            return Ok(PromptResult { turn_id, queued: known.fate == Fate::Waiting, waiting_for: None });
+            let queued = known.fate == Fate::Waiting && joins.is_none();
+            return Ok(PromptResult { turn_id: joins.unwrap_or(prompt_id), queued, waiting_for: None });
         }
         check_content(&params.content)?;
         if let Some(approval) = params.answers.take() {
-            self.answer_by_text(&approval, super::turn::prompt_text(&params.content), caller).await?;
-            let turn_id = self.state.turn.as_ref().map_or(prompt_id, |turn| turn.id);
-            return Ok(PromptResult { turn_id, queued: false, waiting_for: None });
+            let turn_id = self.state.turn.as_ref().map(|turn| turn.id);
+            let by = caller.by.clone();
+            let said = CommandRun { prompt_id, name: "answer".into(), params: digest, by, turn_id };
+            self.answer_by_text(&approval, super::turn::prompt_text(&params.content), said, caller).await?;
+            return Ok(PromptResult {
+                turn_id: turn_id.unwrap_or(prompt_id),
+                queued: false,
+                waiting_for: None,
+            });
         }
         match slash(&params.content) {
             Some(Slash::Toggle) => return self.toggle_plan(prompt_id, digest, caller).await,
@@ -79,9 +87,7 @@ impl Session {
         // A person's prompt lets a held inbox go, oldest entry first; anyone else's waits behind it.
         let held = self.state.inbox_held && caller.origin() != agentd_protocol::session::Origin::Client;
         let busy = self.state.turn.is_some() || !self.state.inbox.is_empty() || held;
-        let steers = params.at == At::Step
-            && self.state.may_steer(caller.origin())
-            && self.state.turn.as_ref().is_some_and(|turn| turn.stopping.is_none());
+        let steers = params.at == At::Step && self.state.may_steer(caller.origin()) && !self.state.is_stopping();
         let entry = InboxAdded {
             prompt_id,
             origin: caller.origin(),
@@ -135,7 +141,8 @@ impl Session {
             _ => Mode::Plan,
         };
         let mut records = self.mode_records(mode, caller).await?;
-        records.push(CommandRun { prompt_id, name: "plan".into(), params, by: caller.by.clone() }.into());
+        let by = caller.by.clone();
+        records.push(CommandRun { prompt_id, name: "plan".into(), params, by, turn_id: None }.into());
         self.commit(records).await?;
         self.after_mode_change().await;
         Ok(PromptResult { turn_id: prompt_id, queued: false, waiting_for: None })

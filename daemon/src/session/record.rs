@@ -427,7 +427,7 @@ pub struct AtRest {
     pub held_prompts: u32,
 }
 
-/// A prompt was a control command; what it did is in the records beside this one.
+/// A prompt was a control command, or answered an approval; what it did is in the records beside this one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandRun {
@@ -435,6 +435,9 @@ pub struct CommandRun {
     pub name: String,
     pub params: Digest,
     pub by: By,
+    /// The turn that goes on with it, if it answered one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<TurnId>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -338,10 +338,33 @@ impl SessionState {
         self.inbox.iter().filter(|entry| entry.at == At::Step && self.may_steer(entry.origin))
     }
 
+    /// What has become of a turn, or of the prompt `id`: one that a turn took on its way ends with that turn.
+    #[must_use]
+    pub fn fate(&self, id: TurnId) -> Option<&Fate> {
+        let fate = |id| self.prompts.get(&id).map(|prompt| &prompt.fate);
+        match fate(id)? {
+            Fate::Taken { turn } if *turn != id => fate(*turn),
+            own => Some(own),
+        }
+    }
+
     /// Whether a message of `origin` may join the turn that runs.
     #[must_use]
     pub fn may_steer(&self, origin: Origin) -> bool {
         self.turn.as_ref().is_some_and(|turn| origin == Origin::Client || turn.origin != Origin::Client)
+    }
+
+    /// The turn that the waiting prompt `id` is going to join.
+    #[must_use]
+    pub fn steered_by(&self, id: TurnId) -> Option<TurnId> {
+        let joins = !self.is_stopping() && self.steering().any(|entry| entry.prompt_id == id);
+        self.turn.as_ref().filter(|_| joins).map(|turn| turn.id)
+    }
+
+    /// Whether a turn runs that was told to stop.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.stopping.is_some())
     }
 
     #[must_use]

@@ -14,25 +14,25 @@ const MAX_WAITERS: usize = 1024;
 
 impl Session {
     pub(super) async fn wait_turn(&mut self, turn: TurnId, reply: Reply<TurnWaitResult>) {
-        let fate = |id| self.state.prompts.get(&id).map(|prompt| &prompt.fate);
-        // A prompt that steered a turn ends with that turn.
-        let wanted = match fate(turn) {
-            Some(Fate::Taken { turn }) => *turn,
-            _ => turn,
-        };
-        let answer = match fate(wanted).cloned() {
-            None => Err(SessionError::NotFound("turn")),
+        let answer = match self.state.fate(turn).cloned() {
             Some(Fate::Waiting | Fate::Taken { .. }) => {
                 self.waiters.retain(|(_, reply)| !reply.is_closed());
                 if self.waiters.len() < MAX_WAITERS {
-                    self.waiters.push((wanted, reply));
+                    self.waiters.push((turn, reply));
                     return;
                 }
                 Err(SessionError::Overloaded)
             }
-            Some(fate) => self.turn_result(&fate).await,
+            fate => self.outcome(fate).await,
         };
         let _ = reply.send(answer);
+    }
+
+    async fn outcome(&self, fate: Option<Fate>) -> Result<TurnWaitResult, SessionError> {
+        match fate {
+            Some(fate) => self.turn_result(&fate).await,
+            None => Err(SessionError::NotFound("turn")),
+        }
     }
 
     async fn turn_result(&self, fate: &Fate) -> Result<TurnWaitResult, SessionError> {
@@ -79,21 +79,12 @@ impl Session {
 
     /// Answers those who wait for `turn`, or for a prompt that will have none.
     pub(super) async fn wake_waiters(&mut self) {
+        let ends = |turn| !matches!(self.state.fate(turn), Some(Fate::Waiting | Fate::Taken { .. }));
         let (ready, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.waiters).into_iter().partition(|(turn, _)| {
-                self.state
-                    .prompts
-                    .get(turn)
-                    .is_none_or(|prompt| !matches!(prompt.fate, Fate::Waiting | Fate::Taken { .. }))
-            });
+            std::mem::take(&mut self.waiters).into_iter().partition(|(turn, _)| ends(*turn));
         self.waiters = waiting;
         for (turn, reply) in ready {
-            let fate = self.state.prompts.get(&turn).map(|prompt| prompt.fate.clone());
-            let answer = match fate {
-                Some(fate) => self.turn_result(&fate).await,
-                None => Err(SessionError::NotFound("turn")),
-            };
-            let _ = reply.send(answer);
+            let _ = reply.send(self.outcome(self.state.fate(turn).cloned()).await);
         }
     }
 }

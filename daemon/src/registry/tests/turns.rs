@@ -59,6 +59,46 @@ async fn a_steering_prompt_joins_the_running_turn_exactly_once() {
 }
 
 #[tokio::test]
+async fn a_steering_prompt_whose_answer_was_lost_is_answered_again_and_can_be_waited_for() {
+    let home = Home::start(hangs_once(json!({ "text": LONG }))).await;
+    let id = home.session(Mode::Default).await;
+    let mut listener = home.listen(id).await;
+    let turn = home.prompt(id, "first").await.turn_id;
+    listener.next("turnStarted").await;
+    let own = TurnId::generate();
+    let steer = PromptParams { prompt_id: Some(own), at: At::Step, ..prompt(id, "mind the gap") };
+    let steered = home.try_prompt(steer.clone()).await.unwrap();
+    assert_eq!(home.try_prompt(steer.clone()).await.unwrap(), steered, "while it waits");
+    let (told, ()) = tokio::join!(home.wait(id, own), home.release());
+    assert_eq!(told.text, "Done.", "by the id of the prompt, asked before the turn took it");
+    assert_eq!(home.wait(id, own).await.text, "Done.");
+    assert_eq!(home.try_prompt(steer).await.unwrap().turn_id, turn, "after the turn");
+}
+
+#[tokio::test]
+async fn a_prompt_that_answers_is_the_same_however_often_it_comes() {
+    let question = json!({ "questions": [{ "question": "Which?", "header": "Which",
+        "options": [{ "label": "a", "description": "" }, { "label": "b", "description": "" }] }] });
+    let home = Home::start(calls(json!([{ "name": "ask_user_question", "arguments": question }]))).await;
+    let id = home.session(Mode::Default).await;
+    let mut listener = home.listen(id).await;
+    let turn = home.prompt(id, "go").await.turn_id;
+    let approval = approval_id(&listener.next("approvalRequested").await);
+    let own = TurnId::generate();
+    let said = PromptParams { prompt_id: Some(own), answers: Some(approval), ..prompt(id, "neither") };
+    let first = home.try_prompt(said.clone()).await.unwrap();
+    assert_eq!((first.turn_id, first.queued), (turn, false));
+    home.wait(id, turn).await;
+    let home = home.restart().await;
+    assert_eq!(home.try_prompt(said.clone()).await.unwrap(), first, "after the turn, and a restart");
+    assert_eq!(home.wait(id, own).await, home.wait(id, turn).await);
+    let other = PromptParams { content: vec![Content::Text { text: "a".into() }], ..said.clone() };
+    assert!(matches!(home.try_prompt(other).await, Err(SessionError::Conflict(_))));
+    let no_answer = PromptParams { answers: None, ..said };
+    assert!(matches!(home.try_prompt(no_answer).await, Err(SessionError::Conflict(_))));
+}
+
+#[tokio::test]
 async fn a_withdrawn_prompt_never_runs_and_its_waiter_is_told() {
     let home = Home::start(hangs_once(json!({ "text": LONG }))).await;
     let id = home.session(Mode::Default).await;

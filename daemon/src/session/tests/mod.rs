@@ -282,7 +282,7 @@ impl Cast {
             (self.taken(0, 0), None),
             (InboxWithdrawn { prompt_id: self.turns[1], rest: None }.into(), Some("promptWithdrawn")),
             (
-                CommandRun { prompt_id: self.turns[2], name: "plan".into(), params: revision, by: by() }
+                CommandRun { prompt_id: self.turns[2], name: "plan".into(), params: revision, by: by(), turn_id: None }
                     .into(),
                 None,
             ),
