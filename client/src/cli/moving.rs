@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use agentd_client::Client;
 use agentd_protocol::plan::PlanGetParams;
 use agentd_protocol::session::{SessionParams, State};
-use agentd_protocol::transfer::{ExportParams, ImportParams};
+use agentd_protocol::transfer::{ExportParams, Format, ImportParams};
 use agentd_protocol::{ErrorCode, method};
 
 use super::args::{ExportArgs, ExportFormat, ImportArgs};
@@ -90,18 +90,12 @@ async fn bundle(
     let params = ExportParams {
         session_id: state.session_id,
         path: path.clone(),
+        format: Format::Bundle,
         copy: args.copy,
         replace: args.force,
     };
-    let made = client.call::<method::SessionExport>(params).await.map_err(|error| {
-        let busy = error.code() == Some(ErrorCode::Conflict)
-            && error.data("reason").and_then(|reason| reason.as_str()) == Some("busy");
-        let failure = Failure::from(error);
-        match busy {
-            true => failure.next(format!("{} stop {}", context.program, state.handle)),
-            false => failure,
-        }
-    })?;
+    // At work: what to type stands in the daemon's words, which knows what waits.
+    let made = client.call::<method::SessionExport>(params).await?;
     let size = made.bytes.div_ceil(1024);
     let import = format!("{} import {}", context.program, context::shell_word(&made.path));
     let lines = match args.copy {
@@ -141,10 +135,13 @@ pub(crate) async fn import(context: &Context, args: ImportArgs) -> Result<Exit, 
     let (state, handle) = (&taken.state, &taken.handle);
     let is = if taken.taken_back { "is back" } else { "is here" };
     let turns = if state.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", state.turns) };
-    screen::print(&[
-        Line::from(format!("{handle} {is}, with {turns} behind it; mode {}, in {}.", state.mode, state.cwd)),
-        Line::from("Next: ").with(Style::Command, &format!("{} send {handle} \"…\"", context.program)),
-    ])?;
+    let mut lines = vec![Line::from(format!(
+        "{handle} {is}, with {turns} behind it; mode {}, in {}.",
+        state.mode, state.cwd
+    ))];
+    lines.extend(taken.note.as_deref().map(Line::from));
+    lines.push(Line::from("Next: ").with(Style::Command, &format!("{} send {handle} \"…\"", context.program)));
+    screen::print(&lines)?;
     Ok(Exit::Finished)
 }
 

@@ -37,6 +37,14 @@ impl JournalService {
         blocking(move || staging::begin_anew(&staged, (first.0, &first.1), &rest)).await?
     }
 
+    /// Gives a staged session the blobs of the one in `dir` that it has not.
+    ///
+    /// # Errors
+    /// They could not be linked or copied.
+    pub async fn add_blobs(&self, dir: PathBuf, staged: PathBuf) -> Result<(), JournalError> {
+        blocking(move || staging::add_blobs(&dir, &staged)).await?
+    }
+
     /// Bytes that the sessions of these folders take on the disk, each.
     ///
     /// # Errors

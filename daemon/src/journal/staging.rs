@@ -29,23 +29,32 @@ pub(super) fn stage(
         write_journal(&source.join(FILE_NAME), &staged.join(FILE_NAME), first, rest)?;
         let blobs = staged.join(BLOBS);
         new_dir(&blobs).doing("make the folder", &blobs)?;
-        let from = source.join(BLOBS);
-        let entries = match fs::read_dir(&from) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            other => Some(other.doing("list", &from)?),
-        };
-        for entry in entries.into_iter().flatten() {
-            let entry = entry.doing("list", &from)?;
-            let (blob, copy) = (entry.path(), blobs.join(entry.file_name()));
-            // A blob never changes, so both sessions may have the same file.
-            if fs::hard_link(&blob, &copy).is_err() {
-                fs::copy(&blob, &copy).doing("copy", &blob)?;
-            }
-        }
-        sync_dir(&blobs)?;
+        add_blobs(source, staged)?;
         sync_dir(staged)
     })
     .map(|(staged, ())| staged)
+}
+
+/// Gives a staged session the blobs of another one that it has not.
+pub(super) fn add_blobs(source: &Path, staged: &Path) -> Result<(), JournalError> {
+    let (from, to) = (source.join(BLOBS), staged.join(BLOBS));
+    let entries = match fs::read_dir(&from) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        other => Some(other.doing("list", &from)?),
+    };
+    for entry in entries.into_iter().flatten() {
+        let entry = entry.doing("list", &from)?;
+        let (blob, copy) = (entry.path(), to.join(entry.file_name()));
+        if fs::exists(&copy).doing("look for", &copy)? {
+            continue;
+        }
+        // A blob never changes, so both sessions may have the same file.
+        if fs::hard_link(&blob, &copy).is_err() {
+            fs::copy(&blob, &copy).doing("copy", &blob)?;
+            fs::File::open(&copy).and_then(|file| file.sync_all()).doing("sync", &copy)?;
+        }
+    }
+    sync_dir(&to)
 }
 
 /// Makes an empty folder beside `dir` and has it filled. After an error nothing of it is left.

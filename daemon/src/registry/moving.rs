@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use agentd_protocol::Mode;
+use agentd_protocol::session::State;
 use agentd_protocol::transfer::{ExportParams, ExportResult, ImportParams, ImportResult};
 
 use super::{NEW_TRIES, Registry};
@@ -50,6 +52,9 @@ impl Registry {
                 }
                 // A copy is made of what is journaled, whatever has become of the file.
                 Ok(_) | Err(_) => {}
+            }
+            if !params.copy {
+                self.ask(id, |reply| Command::MayHandOver { reply }).await?;
             }
             let source = self.snapshot(id).await?;
             let packed = if params.copy {
@@ -127,6 +132,7 @@ impl Registry {
                 session_id: id,
                 handle: state.handle.clone(),
                 taken_back: taken == Taken::Back,
+                note: narrowed(&bundle, &state).filter(|_| taken != Taken::Before),
                 state: *state,
             });
         }
@@ -197,4 +203,15 @@ impl Registry {
             false => Ok(()),
         }
     }
+}
+
+/// What is said of a mode that did not come along.
+fn narrowed(bundle: &Bundle, state: &State) -> Option<String> {
+    let was = bundle.manifest().about.mode;
+    (state.mode != was).then(|| match state.mode {
+        Mode::Default => format!(
+            "It was in {was} before: where the folder is your home or holds it, each edit is asked about."
+        ),
+        _ => format!("It was in {was} before: a bundle brings no wider mode than acceptEdits."),
+    })
 }

@@ -418,6 +418,9 @@ impl Session {
                 let answer = self.archive(archived, &caller).await;
                 let _ = reply.send(answer);
             }
+            Command::MayHandOver { reply } => {
+                let _ = reply.send(self.may_be_handed_over());
+            }
             Command::HandOver { handing, reply } => {
                 let answer = self.hand_over(*handing).await;
                 let _ = reply.send(answer);

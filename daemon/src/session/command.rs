@@ -136,6 +136,10 @@ pub enum Command {
         caller: Caller,
         reply: Reply<()>,
     },
+    /// Whether it could be given away now.
+    MayHandOver {
+        reply: Reply<()>,
+    },
     /// The bundle is whole: the session is given away, if it still is as it was packed.
     HandOver {
         handing: Box<Handing>,
@@ -217,6 +221,7 @@ impl Command {
             | Command::Snapshot { .. }
             | Command::Row { .. }
             | Command::SameAs { .. }
+            | Command::MayHandOver { .. }
             | Command::HandOver { .. }
             | Command::GiveWay { .. }
             | Command::WaitTurn { .. }
@@ -250,6 +255,7 @@ impl Command {
             Command::SameAs { reply, .. } => drop(reply.send(Err(error))),
             Command::Rewind { reply, .. } => drop(reply.send(Err(error))),
             Command::Archive { reply, .. }
+            | Command::MayHandOver { reply }
             | Command::HandOver { reply, .. }
             | Command::GiveWay { reply, .. } => drop(reply.send(Err(error))),
             Command::WaitTurn { reply, .. } => drop(reply.send(Err(error))),

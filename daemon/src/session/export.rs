@@ -21,6 +21,7 @@ use super::deps::Deps;
 use super::error::{Changed, SessionError};
 use super::fork::last_rest;
 use super::heir::unstored;
+use super::import::{Doubt, would_be_taken};
 use super::record::{BundleNamed, HandedOver, Record};
 use super::state;
 use crate::ids::{Digest, Seq};
@@ -159,9 +160,20 @@ fn about(source: &Snapshot, exported_at: Timestamp, agentd: String, seq: Seq, mo
     }
 }
 
+/// Writes a bundle, and takes it in on trial: one that nobody would take in must not become what is left of a session.
 async fn pack(deps: &Arc<Deps>, packing: Packing, target: &Path) -> Result<Packed, SessionError> {
     let temporary = bundle::temporary(target, packing.about.session_id, packing.about.copy);
-    deps.journals.pack(packing, temporary).await.map_err(unstored)
+    let packed = deps.journals.pack(packing, temporary).await.map_err(unstored)?;
+    let why = match would_be_taken(deps, &packed.temporary).await {
+        Ok(()) => return Ok(packed),
+        Err(Doubt::Failed(error)) => error,
+        Err(Doubt::Not(why)) => storage(format!(
+            "a bundle of this session would not be taken in: {why}. Nothing was written, and the session stays as it is; \
+             what can be read of it: agentctl log --all"
+        )),
+    };
+    deps.journals.drop_bundle(packed.temporary).await;
+    Err(why)
 }
 
 /// What went wrong with a bundle's name.
@@ -335,6 +347,9 @@ impl Session {
 
     /// Nothing runs or waits.
     pub(super) fn may_be_handed_over(&self) -> Result<(), SessionError> {
+        if self.state.handed_over.is_some() {
+            return Ok(());
+        }
         let handle = &self.state.created.handle;
         let busy = |what: &str, next: String| {
             Err(SessionError::Busy(format!(
@@ -342,9 +357,7 @@ impl Session {
             )))
         };
         if let Some(reason) = &self.state.read_only {
-            return Err(storage(format!(
-                "the session is read-only: {reason}. A copy can be written: --copy"
-            )));
+            return Err(storage(format!("the session is read-only: {reason}; nothing was handed over")));
         }
         if !self.state.approvals.is_empty() {
             return busy("an approval waits", format!("answer it, or agentctl stop {handle}"));

@@ -1,6 +1,8 @@
 //! Taking a session in: a bundle becomes a folder in a place of its own, everything about it is looked at, and only then it
 //! gets its place among the sessions.
 
+mod proof;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +10,6 @@ use std::sync::Arc;
 use agentd_protocol::Mode;
 use agentd_protocol::session::ForkedFrom;
 use agentd_protocol::transfer::ImportParams;
-use sha2::{Digest as _, Sha256};
 
 use super::blocking;
 use super::command::{Caller, Snapshot};
@@ -16,21 +17,16 @@ use super::commit::storage;
 use super::deps::Deps;
 use super::error::SessionError;
 use super::fork::new_handle;
-use super::heir::{Heir, created, made_out, narrower, rests, unstored};
-use super::load::Fold;
-use super::record::{BundleNamed, Created, FORMAT, PlanCopy, Record, SessionForked, SessionImported};
+use super::heir::{Heir, created, made_out, narrower, unstored};
+use super::record::{BundleNamed, Created, PlanCopy, Record, SessionForked, SessionImported};
 use super::state::SessionState;
-use crate::ids::{Digest, Seq, SessionId, digest_of};
+use crate::ids::{Digest, SessionId, digest_of};
 use crate::journal::bundle::{About, Bundle, BundleError};
-use crate::journal::{Commit, Damage, Durability, Journal, JournalReader};
+use crate::journal::Durability;
 use crate::{context, process};
 
-/// Characters of a handle, as agentd makes them.
-const MAX_HANDLE: usize = 64;
-const MAX_TITLE: usize = 200;
-
-/// Numbers of owners stay below what a double holds exactly.
-const MAX_EPOCH: u64 = 1 << 53;
+use proof::Unpacked;
+pub use proof::{Doubt, would_be_taken};
 
 /// An import that was asked for.
 pub struct Importing<'a> {
@@ -156,13 +152,6 @@ async fn folder(deps: &Arc<Deps>, importing: &Importing<'_>) -> Result<PathBuf, 
     Ok(cwd)
 }
 
-/// An unpacked journal that was looked through.
-struct Unpacked {
-    journal: Journal,
-    first: Commit,
-    state: SessionState,
-}
-
 async fn finish(
     heir: &mut Heir<'_>,
     importing: &Importing<'_>,
@@ -172,12 +161,17 @@ async fn finish(
     env: BTreeMap<String, String>,
 ) -> Result<(), SessionError> {
     let deps = heir.deps;
-    let mut unpacked = read(deps, importing, staged).await?;
-    check(importing, &unpacked.state, plan.as_deref())?;
-    match importing.given_away {
-        Some(source) => goes_on(source, &unpacked).await?,
-        None => has_its_blobs(importing, &unpacked).await?,
+    let refused = |doubt: Doubt| doubt.of(&importing.bundle.path().display().to_string());
+    let mut unpacked =
+        proof::of(deps, importing.about(), staged, plan.as_deref()).await.map_err(refused)?;
+    if let Some(source) = importing.given_away {
+        proof::goes_on(source, &unpacked).await?;
+        // A later owner has whatever came by then, but a bundle leaves out what only its maker needs; and one that was
+        // tampered with must not cost us what we have.
+        let ours = deps.paths.session_dir(importing.id);
+        deps.journals.add_blobs(ours, staged.to_owned()).await.map_err(unstored)?;
     }
+    proof::has_its_texts(&unpacked).await.map_err(refused)?;
     let handle = &unpacked.state.created.handle;
     heir.handle = if importing.about().copy { new_handle(handle) } else { handle.clone() };
 
@@ -195,7 +189,7 @@ async fn finish(
         let anew = made_out(&unpacked.first, begins_with(heir, importing, &unpacked.state, was, &cwd));
         drop(unpacked.journal);
         deps.journals.begin_anew(staged.to_owned(), (at, anew), rest).await.map_err(unstored)?;
-        unpacked = read_again(deps, staged).await?;
+        unpacked = proof::read(deps, staged).await.map_err(refused)?;
     }
     let Unpacked { mut journal, state, .. } = unpacked;
 
@@ -276,159 +270,4 @@ fn begins_here(
 /// chose.
 fn holds_home(home: &Path, cwd: &Path) -> bool {
     home.starts_with(cwd)
-}
-
-/// Whether a bundle goes on from what was handed over here: the same commits up to the one that gave it away, but for the
-/// folder that the first one names. A higher number of owners alone proves nothing.
-async fn goes_on(source: &Snapshot, unpacked: &Unpacked) -> Result<(), SessionError> {
-    let upto = source.ownership.handed_over.as_ref().map_or(source.head, |handed| handed.seq);
-    let (ours, theirs) = (past(&source.reader, upto).await?, past(&unpacked.journal.reader(), upto).await?);
-    if ours == theirs { Ok(()) } else { Err(not_from_here(source)) }
-}
-
-/// Bytes of journal that are read at a time.
-const PAGE: u64 = 1024 * 1024;
-
-/// The digest of all commits up to a number, whatever folder the first one names; absent if that is the end of none.
-async fn past(reader: &JournalReader, upto: Seq) -> Result<Option<Digest>, SessionError> {
-    let mut sum = Sha256::new();
-    let mut after = Seq(0);
-    loop {
-        let commits = reader.commits_after(after, PAGE).await.map_err(unstored)?;
-        let Some(last) = commits.last().map(Commit::last) else { return Ok(None) };
-        sum = blocking(move || {
-            for commit in commits.iter().take_while(|commit| commit.last() <= upto) {
-                let records = match commit.seq {
-                    Seq(1) => made_out(commit, Created { cwd: PathBuf::new(), ..created(commit)? }),
-                    _ => commit.records.clone(),
-                };
-                sum.update(format!("{} {}", commit.seq.0, commit.at));
-                records
-                    .iter()
-                    .for_each(|record| sum.update(format!("{} {}", record.get().len(), record.get())));
-                after = commit.last();
-            }
-            Ok::<_, SessionError>((sum, after))
-        })
-        .await
-        .map(|(sum, read)| {
-            after = read;
-            sum
-        })?;
-        if last >= upto {
-            return Ok((after == upto).then(|| Digest::from_bytes(sum.finalize().into())));
-        }
-    }
-}
-
-fn not_from_here(source: &Snapshot) -> SessionError {
-    SessionError::Conflict(format!(
-        "this session is here as {}, and the bundle does not go on from what was handed over; nothing was changed",
-        source.state.handle
-    ))
-}
-
-/// A session that is new here brings along what its turns need.
-async fn has_its_blobs(importing: &Importing<'_>, unpacked: &Unpacked) -> Result<(), SessionError> {
-    let named = super::export::texts(&unpacked.journal.reader(), unpacked.state.head).await?;
-    for text in named {
-        if !unpacked.journal.blobs().has(text).await.map_err(unstored)? {
-            let path = importing.bundle.path().display();
-            return Err(SessionError::invalid(
-                "path",
-                format!("{path} is not to be taken in: its journal names a text that is not in it, {text}"),
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Reads the journal as it is read when a session is loaded, and refuses what a whole one has not.
-async fn read(deps: &Arc<Deps>, importing: &Importing<'_>, staged: &Path) -> Result<Unpacked, SessionError> {
-    let (journal, damage, fold, first) = open(deps, staged).await?;
-    let refused =
-        |why: String| SessionError::invalid("path", format!("{}: {why}", importing.bundle.path().display()));
-    if let Some(reason) = damage.read_only {
-        return Err(refused(reason));
-    }
-    if damage.torn.is_some() {
-        return Err(refused("its journal ends in the middle of a line".into()));
-    }
-    if let Some(what) = fold.unknown_must {
-        return Err(refused(format!(
-            "it holds {what}, which this version of agentd must not pass over; upgrade agentd"
-        )));
-    }
-    match (fold.state, first) {
-        (Some(mut state), Some(first)) => {
-            // Records that this version passes over count, too.
-            state.head = Seq(journal.next_seq().0 - 1);
-            Ok(Unpacked { journal, first, state })
-        }
-        _ => Err(refused("its journal has no readable beginning".into())),
-    }
-}
-
-async fn read_again(deps: &Arc<Deps>, staged: &Path) -> Result<Unpacked, SessionError> {
-    let (journal, _, fold, first) = open(deps, staged).await?;
-    let (Some(state), Some(first)) = (fold.state, first) else {
-        return Err(storage("the imported journal has no readable beginning".into()));
-    };
-    Ok(Unpacked { journal, first, state })
-}
-
-async fn open(
-    deps: &Arc<Deps>,
-    staged: &Path,
-) -> Result<(Journal, Damage, Fold, Option<Commit>), SessionError> {
-    let each = |(fold, first): &mut (Fold, Option<Commit>), commit: Commit| {
-        fold.add(&commit);
-        first.get_or_insert(commit);
-    };
-    let (journal, damage, (fold, first)) =
-        deps.journals.open_each(staged, (Fold::default(), None), each).await.map_err(unstored)?;
-    Ok((journal, damage, fold, first))
-}
-
-/// Whether the journal is what the list says, and a session that agentd could have left so.
-fn check(importing: &Importing<'_>, state: &SessionState, plan: Option<&[u8]>) -> Result<(), SessionError> {
-    let about = importing.about();
-    let created = &state.created;
-    let handle = &created.handle;
-    let handle_is_ours = (1..=MAX_HANDLE).contains(&handle.len())
-        && handle.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-    let title_fits = state.title.as_ref().is_none_or(|title| title.chars().count() <= MAX_TITLE);
-    let plan_is_journaled = match (&state.plan, plan) {
-        (None, None) => true,
-        (Some(known), Some(content)) => match known.revision {
-            Some(revision) => revision == digest_of(content),
-            None => content.is_empty(),
-        },
-        _ => false,
-    };
-    let rules = [
-        (created.format <= FORMAT, "a newer agentd wrote its journal; upgrade agentd"),
-        (state.id() == about.session_id, "its journal is another session's"),
-        (state.head == about.seq && about.seq > Seq(0), "its journal does not end where it says"),
-        (state.owner_epoch == about.owner_epoch, "its journal tells of another owner"),
-        (about.owner_epoch < MAX_EPOCH, "its journal tells of another owner"),
-        (handle_is_ours && title_fits, "its session has a name that agentd does not give"),
-        (plan_is_journaled, "its plan is not the one that its journal tells of"),
-    ];
-    let handed = state.handed_over.as_ref().is_some_and(|handed| handed.seq == state.head);
-    let at_rest = state.turn.is_none() && state.approvals.is_empty() && state.inbox.is_empty();
-    let rests = match about.copy {
-        true => (rests(state), "a call is open where it ends"),
-        false => (
-            handed && at_rest && state.mode == about.mode,
-            "its journal does not say that it was handed over",
-        ),
-    };
-    match rules.into_iter().chain([rests]).find(|(holds, _)| !holds) {
-        None => Ok(()),
-        Some((_, why)) => {
-            let path = importing.bundle.path().display();
-            Err(SessionError::invalid("path", format!("{path} is not to be taken in: {why}")))
-        }
-    }
 }

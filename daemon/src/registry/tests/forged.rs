@@ -3,7 +3,8 @@
 use super::moves::{bundle, export, files, from, import, spoken, to, write};
 use std::path::Path;
 
-use agentd_protocol::transfer::ImportParams;
+use agentd_protocol::transfer::{ExportParams, ImportParams};
+use agentd_protocol::turn::Outcome;
 
 use super::*;
 
@@ -92,9 +93,77 @@ async fn a_session_that_is_new_here_brings_the_texts_of_its_journal() {
     let refused = import(&there, &from(&poor)).await.unwrap_err();
     assert!(refused.to_string().contains("names a text that is not in it"), "{refused}");
     assert!(there.registry.snapshot(id).await.is_err(), "nothing of it is here");
-    // Who gave it away has them, and takes it back whatever a bundle lacks.
+    // Who gave it away has them, and has them still when it is back.
     import(&there, &from(&honest)).await.unwrap();
     assert!(import(&home, &from(&poor)).await.unwrap().taken_back);
+    let turn = home.prompt(id, "go on").await.turn_id;
+    assert_eq!(home.wait(id, turn).await.outcome, Outcome::Finished);
+    assert!(home.requests().await.pop().unwrap().to_string().contains("word word word"));
+}
+
+#[tokio::test]
+async fn what_a_later_owner_added_has_to_come_back_with_it() {
+    let (home, there) = (Home::start(says("Hello.")).await, Home::start(says("Hello.")).await);
+    let id = spoken(&home).await;
+    let (first, honest, poor) = (bundle(&home, "a.agentd"), bundle(&home, "b.agentd"), bundle(&home, "p.agentd"));
+    export(&home, &to(id, &first)).await.unwrap();
+    import(&there, &from(&first)).await.unwrap();
+    let turn = there.prompt(id, &"other ".repeat(10_000)).await.turn_id;
+    there.wait(id, turn).await;
+    export(&there, &to(id, &honest)).await.unwrap();
+    let (had, mut kept) = (files(&first), files(&honest));
+    let names: Vec<_> = had.into_iter().map(|(name, _)| name).collect();
+    kept.retain(|(name, _)| !name.starts_with("blobs/") || names.contains(name));
+    write(&poor, kept, |_| {});
+    let journal = home.paths.session_dir(id).join("journal.jsonl");
+    let before = std::fs::read(&journal).unwrap();
+    let refused = import(&home, &from(&poor)).await.unwrap_err();
+    assert!(refused.to_string().contains("names a text that is not in it"), "{refused}");
+    assert_eq!(std::fs::read(&journal).unwrap(), before, "ours is as it was");
+    let back = import(&home, &from(&honest)).await.unwrap();
+    assert_eq!((back.taken_back, back.state.turns), (true, 2));
+}
+
+#[tokio::test]
+async fn a_session_whose_journal_no_import_would_take_stays_where_it_is() {
+    type Damage = fn(Vec<u8>) -> Vec<u8>;
+    let text = |journal: Vec<u8>| String::from_utf8(journal).unwrap();
+    let damages: [(&str, Damage); 3] = [
+        ("no readable beginning", |mut journal| {
+            let end = journal.iter().position(|byte| *byte == b'\n').unwrap();
+            journal[..end].fill(0);
+            journal
+        }),
+        ("must not pass over", |journal| {
+            String::from_utf8(journal).unwrap().replacen("\"cwd\"", "\"cwe\"", 1).into_bytes()
+        }),
+        ("a newer agentd wrote it", |journal| {
+            let text = String::from_utf8(journal).unwrap();
+            let (first, rest) = text.split_once('\n').unwrap();
+            format!("{first}\n{}", rest.replacen("\"v\":1", "\"v\":5", 1)).into_bytes()
+        }),
+    ];
+    for (why, damage) in damages {
+        let home = Home::start(says("Hello.")).await;
+        let id = spoken(&home).await;
+        let path = home.paths.session_dir(id).join("journal.jsonl");
+        let whole = std::fs::read(&path).unwrap();
+        // In memory it is well.
+        std::fs::write(&path, damage(whole.clone())).unwrap();
+        for copy in [false, true] {
+            let file = bundle(&home, "a.agentd");
+            let refused = export(&home, &ExportParams { copy, ..to(id, &file) }).await.unwrap_err();
+            assert!(refused.to_string().contains(why), "{refused}");
+            assert!(!file.exists());
+        }
+        let state = home.state(id).await;
+        assert_eq!(state.handed_over, None);
+        std::fs::write(&path, &whole).unwrap();
+        assert_eq!(text(std::fs::read(&path).unwrap()), text(whole), "not a byte was added");
+        let left = std::fs::read_dir(home.paths.sessions_dir()).unwrap().count();
+        assert_eq!(left, 1, "nothing of the trial is left");
+        assert!(export(&home, &to(id, &bundle(&home, "b.agentd"))).await.unwrap().handed_over);
+    }
 }
 
 #[tokio::test]
@@ -106,6 +175,7 @@ async fn a_bundle_that_names_a_home_is_asked_about_each_edit() {
     let whole = ImportParams { cwd: Some("/".into()), ..from(&file) };
     let taken = import(&there, &whole).await.unwrap();
     assert_eq!(taken.state.mode, Mode::Default);
+    assert!(taken.note.unwrap().starts_with("It was in acceptEdits before"));
     let back = import(&home, &from(&file)).await.unwrap();
     assert_eq!(back.state.mode, Mode::AcceptEdits, "where it has a project of its own it keeps its mode");
 }

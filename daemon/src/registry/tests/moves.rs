@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use agentd_protocol::session::{Activity, ForkParams, Health};
-use agentd_protocol::transfer::{ExportParams, ExportResult, ImportParams, ImportResult};
+use agentd_protocol::transfer::{ExportParams, ExportResult, Format, ImportParams, ImportResult};
 use agentd_protocol::turn::Outcome;
 
 use super::history::subscribed;
@@ -13,7 +13,7 @@ use super::*;
 use crate::ids::digest_of;
 
 pub(super) fn to(id: SessionId, path: &Path) -> ExportParams {
-    ExportParams { session_id: id, path: path.display().to_string(), copy: false, replace: false }
+    ExportParams { session_id: id, path: path.display().to_string(), format: Format::Bundle, copy: false, replace: false }
 }
 
 pub(super) fn from(path: &Path) -> ImportParams {

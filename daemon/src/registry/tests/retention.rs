@@ -1,6 +1,6 @@
 //! Retention: what is old goes, and never what anybody works with, waits for or watches.
 
-use agentd_protocol::transfer::ExportParams;
+use agentd_protocol::transfer::{ExportParams, Format};
 
 use super::super::retention::{Limits, Removed};
 use super::plans::{plan_file, presented};
@@ -131,7 +131,7 @@ async fn what_is_live_waits_is_watched_or_halfway_given_away_stays_however_old()
     home.wait(again, turn).await;
     let file = home.project.parent().unwrap().join("a.agentd");
     let params =
-        ExportParams { session_id: halfway, path: file.display().to_string(), copy: false, replace: false };
+        ExportParams { session_id: halfway, path: file.display().to_string(), format: Format::Bundle, copy: false, replace: false };
     home.registry.export(&params, &person()).await.unwrap();
     for day in 5..60 {
         spoken_on(&home, day).await;
@@ -176,7 +176,7 @@ async fn what_was_handed_over_goes_only_while_its_bundle_is_there() {
         let id = spoken_on(&home, day).await;
         let file = home.project.parent().unwrap().join(name);
         let params =
-            ExportParams { session_id: id, path: file.display().to_string(), copy: false, replace: false };
+            ExportParams { session_id: id, path: file.display().to_string(), format: Format::Bundle, copy: false, replace: false };
         home.registry.export(&params, &person()).await.unwrap();
         handed.push((id, file));
     }
