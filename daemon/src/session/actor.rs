@@ -240,7 +240,7 @@ impl Session {
                     self.waiters.retain(|(_, reply)| !reply.is_closed());
                     // Opened anew, a read-only session may have become whole; who waits for it asks again.
                     if self.waiters.is_empty() || self.state.read_only.is_some() {
-                        self.keep_checkpoint().await;
+                        self.keep_at_rest().await;
                         return Ended::Idle;
                     }
                 }

@@ -1,10 +1,12 @@
 //! A session's state as it was at some commit, kept beside its journal so that loading folds only what came after. A cache:
 //! without it, or if anything about it is not as expected, the whole journal is folded.
 
+use agentd_protocol::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::actor::Session;
+use super::record::Created;
 use super::state::SessionState;
 use crate::ids::{Digest, digest_of};
 use crate::journal::{Beginning, Mark};
@@ -61,6 +63,29 @@ pub(super) fn begin(beginning: &Beginning<'_>) -> Option<(Mark, SessionState, Ke
     usable.then(|| (mark, state.into_owned(), kept))
 }
 
+/// What a checkpoint of any fold tells of a session's beginning.
+#[derive(Deserialize)]
+struct OfAnyFold {
+    state: Begun,
+}
+
+#[derive(Deserialize)]
+struct Begun {
+    created: Created,
+    created_at: Timestamp,
+}
+
+/// How the session began, for a journal whose first line was damaged: what all later lines build on stands only there.
+pub(super) fn beginning(beginning: &Beginning<'_>) -> Option<(Created, Timestamp)> {
+    let sealed: Sealed<'_> = serde_json::from_slice(beginning.kept.as_deref()?).ok()?;
+    let text = sealed.checkpoint.get();
+    if digest_of(text.as_bytes()) != sealed.digest {
+        return None;
+    }
+    let OfAnyFold { state } = serde_json::from_str(text).ok()?;
+    Some((state.created, state.created_at))
+}
+
 /// Absent if the state holds what JSON cannot say, such as a path that is not UTF-8.
 pub(super) fn seal(mark: Mark, state: &SessionState) -> Option<Vec<u8>> {
     let checkpoint = Checkpoint { fold: FOLD, mark, state: std::borrow::Cow::Borrowed(state) };
@@ -72,7 +97,20 @@ pub(super) fn seal(mark: Mark, state: &SessionState) -> Option<Vec<u8>> {
 impl Session {
     /// Keeps a checkpoint if enough has been journaled since the last one. A failure costs time at the next load.
     pub(super) async fn keep_checkpoint(&mut self) {
-        if self.state.read_only.is_some() || !self.kept.is_worth(self.journal.bytes()) {
+        if self.kept.is_worth(self.journal.bytes()) {
+            self.keep_now().await;
+        }
+    }
+
+    /// As the session leaves memory: even a short one has its beginning in two places from then on.
+    pub(super) async fn keep_at_rest(&mut self) {
+        if self.kept == Kept::default() || self.kept.is_worth(self.journal.bytes()) {
+            self.keep_now().await;
+        }
+    }
+
+    async fn keep_now(&mut self) {
+        if self.state.read_only.is_some() {
             return;
         }
         let Ok(Some(mark)) = self.journal.mark().await else { return };

@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use agentd_protocol::Timestamp;
+
 use super::checkpoint::Kept;
 use super::commit::storage;
 use super::deps::Deps;
 use super::error::SessionError;
-use super::record::{Parsed, Record};
+use super::record::{Created, Parsed, Record};
 use super::state::SessionState;
-use crate::ids::SessionId;
+use crate::ids::{Seq, SessionId};
 use crate::journal::{Beginning, Commit, Damage, Journal, JournalReader, JournalService, Mark};
 
 pub struct Loaded {
@@ -35,7 +37,7 @@ pub(super) async fn load_from(
 ) -> Result<Loaded, SessionError> {
     let begin = |beginning: Beginning<'_>| match super::checkpoint::begin(&beginning) {
         Some((mark, state, kept)) => (Some(mark), Fold { state: Some(state), kept, ..Fold::default() }),
-        None => (None, Fold::default()),
+        None => (None, Fold { spare: super::checkpoint::beginning(&beginning), ..Fold::default() }),
     };
     let (journal, damage, fold) = journals
         .open_from(&dir, begin, |fold: &mut Fold, commit| fold.add(&commit))
@@ -45,12 +47,16 @@ pub(super) async fn load_from(
             error => storage(format!("{:#}", anyhow::Error::new(error))),
         })?;
     let nothing_begun = damage.is_none() || damage.is_only_unfinished();
-    if fold.state.is_none() && journal.next_seq() == crate::ids::Seq(1) && nothing_begun {
+    if fold.state.is_none() && journal.next_seq() == Seq(1) && nothing_begun {
         // The daemon died before the end of the first commit: nobody was ever told of this session.
         return Err(SessionError::NotFound("session"));
     }
     let Some(mut state) = fold.state else {
-        return Err(storage(format!("the journal in {} has no readable beginning", dir.display())));
+        return Err(storage(format!(
+            "the journal in {} has no readable beginning, and nothing else says how the session began. Its other lines are \
+             there; with the first line from a backup it goes on. To remove it: agentctl rm {id}",
+            dir.display()
+        )));
     };
     if state.id() != id {
         return Err(storage(format!("the journal in {} belongs to session {}", dir.display(), state.id())));
@@ -63,8 +69,20 @@ pub(super) async fn load_from(
         state.read_only = Some(reason);
     }
     // Numbers that the file has and the fold could not use still count: the next record comes after them.
-    state.head = crate::ids::Seq(journal.next_seq().0 - 1);
-    Ok(Loaded { state, journal, kept: fold.kept, notices: notices(&damage) })
+    state.head = Seq(journal.next_seq().0 - 1);
+    let mut notices = notices(&damage);
+    if fold.mended {
+        notices.push("how the session began was taken from its checkpoint".into());
+    } else if fold.kept != Kept::default()
+        && journals.first_and_last_line(&dir).await.is_ok_and(|ends| ends.first.is_none())
+    {
+        notices.push(
+            "line 1 of the journal cannot be read; the checkpoint has what it said, and the session cannot be forked or \
+             handed over"
+                .into(),
+        );
+    }
+    Ok(Loaded { state, journal, kept: fold.kept, notices })
 }
 
 /// A reader of the journal of a session that is not in memory. The session stays out of it: nothing is folded, closed or
@@ -80,7 +98,7 @@ pub async fn look(deps: &Deps, id: SessionId, known: Option<Mark>) -> Result<Jou
         error => storage(format!("{:#}", anyhow::Error::new(error))),
     })?;
     // The daemon died before the first commit: nobody was ever told of this session.
-    if reader.head() == crate::ids::Seq(0) { Err(SessionError::NotFound("session")) } else { Ok(reader) }
+    if reader.head() == Seq(0) { Err(SessionError::NotFound("session")) } else { Ok(reader) }
 }
 
 /// A journal's commits on their way into a state.
@@ -90,10 +108,21 @@ pub(super) struct Fold {
     /// What this build must not pass over.
     pub(super) unknown_must: Option<String>,
     kept: Kept,
+    /// How the session began, should its first line not say so.
+    spare: Option<(Created, Timestamp)>,
+    /// Whether that was needed.
+    mended: bool,
 }
 
 impl Fold {
     pub(super) fn add(&mut self, commit: &Commit) {
+        if self.state.is_none()
+            && commit.seq > Seq(1)
+            && let Some((created, at)) = self.spare.take()
+        {
+            self.state = Some(SessionState::new(created, Seq(1), at));
+            self.mended = true;
+        }
         for (index, (seq, raw)) in (0u32..).zip(commit.numbered()) {
             match Record::parse(raw) {
                 Parsed::Known { record, .. } => match (&mut self.state, *record) {

@@ -165,6 +165,7 @@ async fn daemon(arguments: Arguments) -> anyhow::Result<ExitCode> {
     logging();
     let started = Instant::now();
     let mut end = EndSignals::listen().context("listening for signals")?;
+    EndSignals::survive_file_limit().context("listening for signals")?;
     let parts = match begin(&arguments, started)? {
         Beginning::Ready(parts) => parts,
         Beginning::Held(code) => return Ok(code),

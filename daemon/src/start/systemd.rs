@@ -52,6 +52,15 @@ impl EndSignals {
         Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
     }
 
+    /// A file that may not grow any more is an error of whoever writes it, as a full disk is, and no end of the daemon.
+    /// Not ignored but caught: what is ignored, commands would inherit.
+    ///
+    /// # Errors
+    /// The runtime cannot listen for signals.
+    pub(super) fn survive_file_limit() -> io::Result<()> {
+        signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map(drop)
+    }
+
     /// Returns at the first of them.
     pub(super) async fn first(&mut self) {
         tokio::select! {

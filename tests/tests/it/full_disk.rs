@@ -201,3 +201,27 @@ fn names(folder: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+#[test]
+fn a_limit_on_the_size_of_files_fails_what_reaches_it_and_nothing_else() {
+    let world = World::new(Script::new().rule("say", json!({}), Reply::text("Hello.")));
+    let (mut long, mut short) = (world.session("default"), world.session("default"));
+    long.prompt("Hi");
+    long.finished();
+    let limit = |most: Option<u64>| {
+        let limit = rustix::process::Rlimit { current: most, maximum: None };
+        let pid = rustix::process::Pid::from_raw(world.daemon.pid().cast_signed());
+        rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit).unwrap();
+    };
+    let journal = std::fs::metadata(world.home.journal(&long.id)).unwrap().len();
+    limit(Some(journal + 100));
+    let content = json!([{"type": "text", "text": "x".repeat(1000)}]);
+    let refused = long.line.refused("session/prompt", json!({"sessionId": long.id, "content": content}));
+    assert_eq!(refused.data["kind"], "storage", "{refused:?}");
+    limit(None);
+    // The other one never noticed, and this one goes on.
+    for chat in [&mut short, &mut long] {
+        chat.prompt("And now?");
+        assert_eq!(chat.finished()["outcome"], "finished");
+    }
+}

@@ -76,8 +76,26 @@ enum Is {
     Other,
 }
 
+/// What every event on the feed has.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event<'a> {
+    #[serde(rename = "type", borrow)]
+    _kind: std::borrow::Cow<'a, str>,
+    feed_seq: u64,
+}
+
+/// A line that says something, and an event that is one: damage to a name must not pass for a line of a later version.
 fn parse(line: &[u8]) -> Option<Line<'_>> {
-    serde_json::from_slice::<Line<'_>>(line).ok().filter(|line| line.feed_seq < MAX_NUMBER)
+    let line: Line<'_> = serde_json::from_slice(line).ok()?;
+    let is_event = |event: &RawValue| {
+        serde_json::from_str::<Event<'_>>(event.get()).is_ok_and(|event| event.feed_seq == line.feed_seq)
+    };
+    let says = match (line.event, line.is) {
+        (Some(event), _) => is_event(event),
+        (None, is) => is.is_some(),
+    };
+    (says && line.feed_seq < MAX_NUMBER).then_some(line)
 }
 
 /// The number of a line, if it is one.
@@ -160,7 +178,7 @@ mod tests {
     use super::*;
 
     fn picked(after: u64, lines: &[&str]) -> (Vec<u64>, Option<u64>, u64, bool) {
-        let mut picker = Picker::new(FeedSeq(after), 25);
+        let mut picker = Picker::new(FeedSeq(after), 75);
         for line in lines {
             picker.line(line.as_bytes());
         }
@@ -172,7 +190,6 @@ mod tests {
     #[test]
     fn a_page_says_what_is_missing() {
         let (start, end) = (r#"{"feedSeq":10,"is":"started"}"#, r#"{"feedSeq":12,"is":"ended"}"#);
-        let event = |n: u64| format!(r#"{{"feedSeq":{n},"event":{{"n":{n}}}}}"#);
         let (e11, e12, e21) = (event(11), event(12), event(21));
         let again = r#"{"feedSeq":20,"is":"started"}"#;
         let all = [start, &e11, &e12, end, again, &e21];
@@ -188,14 +205,43 @@ mod tests {
         assert_eq!(picked(0, &[start, &e12, &e12]), (vec![12], None, 12, false), "nor do they repeat");
         assert_eq!(picked(0, &[start, &e11, "{"]), (vec![11], None, 11, false));
         assert_eq!(picked(0, &[]), (vec![], None, 0, false));
-        let later = r#"{"feedSeq":13,"is":"somethingNew","event":{"n":13}}"#;
+        let later = r#"{"feedSeq":13,"is":"somethingNew","event":{"feedSeq":13,"type":"t"}}"#;
         assert_eq!(picked(0, &[start, later]).0, [13]);
         assert_eq!(picked(0, &[r#"{"feedSeq":9007199254740992,"is":"started"}"#]).2, 0);
     }
 
+    fn event(number: u64) -> String {
+        format!(r#"{{"feedSeq":{number},"event":{{"feedSeq":{number},"type":"t"}}}}"#)
+    }
+
+    #[test]
+    fn whatever_byte_of_a_line_is_damaged_its_event_is_told_as_it_was_or_its_loss_is() {
+        let (start, line, next) = (r#"{"feedSeq":10,"is":"started"}"#, event(11), event(12));
+        for at in 0..line.len() {
+            for bit in 0..7 {
+                let mut bytes = line.clone().into_bytes();
+                bytes[at] ^= 1 << bit;
+                let mut picker = Picker::new(FeedSeq(10), 1000);
+                for line in [start.as_bytes(), &bytes, next.as_bytes()] {
+                    picker.line(line);
+                }
+                let page = picker.finish();
+                let told = page.events.iter().any(|(number, _)| *number == FeedSeq(11));
+                let text = String::from_utf8_lossy(&bytes);
+                assert!(told || page.whole_from == Some(FeedSeq(12)), "{text}");
+                for (number, event) in page.events {
+                    let event: serde_json::Value = serde_json::from_str(&event).unwrap();
+                    assert!(event["type"].is_string() && event["feedSeq"] == number.0, "{text}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_page_holds_one_event_at_least_and_says_that_there_are_more() {
-        let event = |n: u64, len: usize| format!(r#"{{"feedSeq":{n},"event":"{}"}}"#, "x".repeat(len));
+        let event = |n: u64, len: usize| {
+            format!(r#"{{"feedSeq":{n},"event":{{"type":"{}","feedSeq":{n}}}}}"#, "x".repeat(len))
+        };
         let (long, short, next) = (event(1, 100), event(2, 10), event(3, 10));
         let lines = [long.as_str(), &short, &next];
         assert_eq!(picked(0, &lines), (vec![1], Some(1), 3, true));

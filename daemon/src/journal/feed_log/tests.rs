@@ -37,7 +37,7 @@ impl Scene {
 }
 
 fn event(number: FeedSeq, text: &str) -> Entry {
-    Entry::Event(number, format!(r#"{{"type":"notice","text":"{text}"}}"#).into())
+    Entry::Event(number, format!(r#"{{"feedSeq":{number},"type":"notice","text":"{text}"}}"#).into())
 }
 
 fn after(number: FeedSeq, n: u64) -> FeedSeq {

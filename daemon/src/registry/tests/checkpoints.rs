@@ -73,6 +73,46 @@ async fn a_checkpoint_that_is_not_as_expected_is_passed_over() {
     assert_ne!(loaded(&home, id).await.1, Kept::default());
 }
 
+/// Zeroes the first line of the journal.
+fn lose_beginning(home: &Home, id: SessionId) {
+    let path = home.paths.session_dir(id).join("journal.jsonl");
+    let mut journal = std::fs::read(&path).unwrap();
+    let end = journal.iter().position(|byte| *byte == b'\n').unwrap();
+    journal[..end].fill(0);
+    std::fs::write(path, journal).unwrap();
+}
+
+#[tokio::test]
+async fn a_first_line_that_was_damaged_costs_no_session_that_has_a_checkpoint() {
+    let (home, id) = long_session().await;
+    let (whole, _) = loaded(&home, id).await;
+    lose_beginning(&home, id);
+    let with = load(home.registry.deps(), id).await.unwrap();
+    assert_eq!(with.state, whole);
+    assert!(with.notices.iter().any(|notice| notice.starts_with("line 1 of the journal")), "{:?}", with.notices);
+
+    // Also one that another version's fold made.
+    let path = checkpoint(&home, id);
+    let mut sealed: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    sealed["checkpoint"]["fold"] = json!(1);
+    sealed["checkpoint"]["state"]["context"] = json!("as it was then");
+    sealed["digest"] = json!(crate::ids::digest_of(sealed["checkpoint"].to_string().as_bytes()));
+    std::fs::write(&path, sealed.to_string()).unwrap();
+    let mended = load(home.registry.deps(), id).await.unwrap();
+    assert_eq!((&mended.state.created, &mended.state.trees.turns), (&whole.created, &whole.trees.turns));
+    assert_eq!((mended.state.mode, mended.kept), (whole.mode, Kept::default()));
+    assert!(mended.notices.iter().any(|notice| notice.contains("was taken from its checkpoint")));
+    // It goes on.
+    let home = home.restart().await;
+    let turn = home.prompt(id, "go on").await.turn_id;
+    assert_eq!(home.wait(id, turn).await.outcome, agentd_protocol::turn::Outcome::Finished);
+    home.registry.leave().await;
+
+    std::fs::remove_file(&path).unwrap();
+    let lost = load(home.registry.deps(), id).await.err().unwrap().to_string();
+    assert!(lost.contains("no readable beginning") && lost.contains(&format!("agentctl rm {id}")), "{lost}");
+}
+
 fn cut(path: &Path, keep: impl Fn(&str) -> bool) {
     let text = std::fs::read_to_string(path).unwrap();
     let end = text.lines().take_while(|line| keep(line)).map(|line| line.len() + 1).sum::<usize>();

@@ -40,6 +40,8 @@ async fn an_idle_session_leaves_memory_and_the_next_message_loads_it() {
     home.wait(id, turn).await;
     let before = home.state(id).await;
     unload(&home).await;
+    // However short: its beginning stands in a second place from then on.
+    assert!(home.paths.session_dir(id).join("state.json").exists());
     assert_eq!(home.state(id).await, before);
     assert_eq!(live(&home), 1);
     let turn = home.prompt(id, "more").await.turn_id;
