@@ -7,7 +7,7 @@ use agentd_client::Client;
 use agentd_protocol::plan::PlanGetParams;
 use agentd_protocol::session::{SessionParams, State};
 use agentd_protocol::transfer::{ExportParams, Format, ImportParams};
-use agentd_protocol::{ErrorCode, method};
+use agentd_protocol::method;
 
 use super::args::{ExportArgs, ExportFormat, ImportArgs};
 use super::blob::whole;
@@ -140,7 +140,8 @@ pub(crate) async fn import(context: &Context, args: ImportArgs) -> Result<Exit, 
         state.mode, state.cwd
     ))];
     lines.extend(taken.note.as_deref().map(Line::from));
-    lines.push(Line::from("Next: ").with(Style::Command, &format!("{} send {handle} \"…\"", context.program)));
+    lines
+        .push(Line::from("Next: ").with(Style::Command, &format!("{} send {handle} \"…\"", context.program)));
     screen::print(&lines)?;
     Ok(Exit::Finished)
 }

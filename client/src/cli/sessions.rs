@@ -232,7 +232,19 @@ pub(crate) async fn plan_show(context: &Context, args: SessionArg) -> Result<Exi
     let client = context.connect_or_start().await?;
     let session_id =
         context::session(context, &client, args.id.as_deref(), |id| format!("plan show {id}")).await?;
-    let plan = client.call::<method::PlanGet>(PlanGetParams { session_id }).await?;
+    let plan =
+        client.call::<method::PlanGet>(PlanGetParams { session_id }).await.map_err(|error| {
+            match error.code() {
+                Some(ErrorCode::NotFound) => {
+                    Failure::failed("this session has no plan; it was never in plan mode").next(format!(
+                        "{} mode plan {}",
+                        context.program,
+                        args.id.as_deref().unwrap_or("@")
+                    ))
+                }
+                _ => error.into(),
+            }
+        })?;
     if !std::io::stdout().is_terminal() {
         if plan.content.is_empty() {
             screen::say(&[Line::styled(Style::Dim, "The plan is still empty.")])?;

@@ -22,6 +22,7 @@ pub fn daemon_id(paths: &Paths) -> Result<DaemonId, PathsError> {
             replace_file(&path, format!("{id}\n").as_bytes()).map_err(io_error("write", &path))?;
             Ok(id)
         }
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(PathsError::BadDaemonId(path)),
         Err(error) => Err(io_error("read", &path)(error)),
     }
 }
@@ -42,7 +43,9 @@ mod tests {
         assert_eq!(daemon_id(&paths).unwrap(), id);
         let path = paths.state_dir().join("daemon_id");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        fs::write(&path, "../../etc\n").unwrap();
-        assert!(matches!(daemon_id(&paths), Err(PathsError::BadDaemonId(_))));
+        for bad in [&b"../../etc\n"[..], b"\xff\xfe", b""] {
+            fs::write(&path, bad).unwrap();
+            assert!(matches!(daemon_id(&paths), Err(PathsError::BadDaemonId(_))));
+        }
     }
 }

@@ -473,9 +473,7 @@ impl Session {
         }
         let markers = Markers::new(&self.deps.paths);
         let id = self.state.id();
-        super::blocking(move || markers.set(id))
-            .await
-            .map_err(|error| super::commit::storage(format!("{error:#}")))?;
+        super::blocking(move || markers.set(id)).await.map_err(super::heir::unstored)?;
         self.marked = true;
         Ok(())
     }

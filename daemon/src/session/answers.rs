@@ -16,8 +16,8 @@ use super::command::Caller;
 use super::error::SessionError;
 use super::explain::unkept;
 use super::record::{
-    ApprovalResolved, CommandRun, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanWritten, Record, RuleAdded,
-    Source,
+    ApprovalResolved, CommandRun, ContextAdded, ContextReset, PlanApproved, PlanRejected, PlanWritten,
+    Record, RuleAdded, Source,
 };
 use super::state::{Call, Pending, Settled};
 use crate::context;

@@ -252,7 +252,7 @@ impl Session {
         &self,
         places: Vec<journal::RecordRef>,
     ) -> Result<Vec<CallInput>, SessionError> {
-        let raws = self.reader.records(places).await.map_err(|error| storage(format!("{error:#}")))?;
+        let raws = self.reader.records(places).await.map_err(super::heir::unstored)?;
         raws.iter()
             .map(|raw| match parsed(raw)? {
                 Record::CallProposed(proposed) => Ok(proposed.input),
@@ -264,7 +264,7 @@ impl Session {
     /// # Errors
     /// The journal could not be read.
     pub(super) async fn record_at(&self, place: journal::RecordRef) -> Result<Record, SessionError> {
-        let raw = self.reader.record(place).await.map_err(|error| storage(format!("{error:#}")))?;
+        let raw = self.reader.record(place).await.map_err(super::heir::unstored)?;
         parsed(&raw)
     }
 }

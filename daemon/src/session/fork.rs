@@ -184,5 +184,5 @@ async fn finish(
     journal.append(next, deps.clock.now(), raw, Durability::Synced).await.map_err(unstored)?;
     drop(journal);
     let (paths, from, to) = (Arc::clone(&deps.paths), forking.source.state.session_id, staged.to_owned());
-    blocking(move || paths.copy_session_env(from, &to)).await.map_err(|error| storage(format!("{error:#}")))
+    blocking(move || paths.copy_session_env(from, &to)).await.map_err(unstored)
 }

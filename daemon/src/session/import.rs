@@ -13,7 +13,6 @@ use agentd_protocol::transfer::ImportParams;
 
 use super::blocking;
 use super::command::{Caller, Snapshot};
-use super::commit::storage;
 use super::deps::Deps;
 use super::error::SessionError;
 use super::fork::new_handle;
@@ -21,8 +20,8 @@ use super::heir::{Heir, created, made_out, narrower, unstored};
 use super::record::{BundleNamed, Created, PlanCopy, Record, SessionForked, SessionImported};
 use super::state::SessionState;
 use crate::ids::{Digest, SessionId, digest_of};
-use crate::journal::bundle::{About, Bundle, BundleError};
 use crate::journal::Durability;
+use crate::journal::bundle::{About, Bundle, BundleError};
 use crate::{context, process};
 
 use proof::Unpacked;
@@ -162,8 +161,7 @@ async fn finish(
 ) -> Result<(), SessionError> {
     let deps = heir.deps;
     let refused = |doubt: Doubt| doubt.of(&importing.bundle.path().display().to_string());
-    let mut unpacked =
-        proof::of(deps, importing.about(), staged, plan.as_deref()).await.map_err(refused)?;
+    let mut unpacked = proof::of(deps, importing.about(), staged, plan.as_deref()).await.map_err(refused)?;
     if let Some(source) = importing.given_away {
         proof::goes_on(source, &unpacked).await?;
         // A later owner has whatever came by then, but a bundle leaves out what only its maker needs; and one that was
@@ -210,7 +208,7 @@ async fn finish(
     journal.append(next, deps.clock.now(), raw, Durability::Synced).await.map_err(unstored)?;
     drop(journal);
     let (paths, staged) = (Arc::clone(&deps.paths), staged.to_owned());
-    blocking(move || paths.write_env_in(&staged, &env)).await.map_err(|error| storage(format!("{error:#}")))
+    blocking(move || paths.write_env_in(&staged, &env)).await.map_err(unstored)
 }
 
 /// The first record of the session that it becomes.

@@ -87,7 +87,8 @@ impl Session {
         // A person's prompt lets a held inbox go, oldest entry first; anyone else's waits behind it.
         let held = self.state.inbox_held && caller.origin() != agentd_protocol::session::Origin::Client;
         let busy = self.state.turn.is_some() || !self.state.inbox.is_empty() || held;
-        let steers = params.at == At::Step && self.state.may_steer(caller.origin()) && !self.state.is_stopping();
+        let steers =
+            params.at == At::Step && self.state.may_steer(caller.origin()) && !self.state.is_stopping();
         let entry = InboxAdded {
             prompt_id,
             origin: caller.origin(),

@@ -41,11 +41,7 @@ impl Session {
             .filter(|item| !self.messages.messages.contains_key(&item.seq))
             .map(|item| item.place)
             .collect();
-        let records = self
-            .reader
-            .records(missing)
-            .await
-            .map_err(|error| super::commit::storage(format!("{error:#}")))?;
+        let records = self.reader.records(missing).await.map_err(super::heir::unstored)?;
         let mut records = records.into_iter();
         for item in order {
             let message = match self.messages.messages.get(&item.seq) {

@@ -136,7 +136,7 @@ impl Session {
         match self.deps.journals.remove_session(self.deps.paths.session_dir(id)).await {
             // Somebody has removed it already; what else there is of it goes as well.
             Ok(()) | Err(JournalError::Missing { .. }) => {}
-            Err(error) => return Err(super::commit::storage(format!("{error:#}"))),
+            Err(error) => return Err(super::heir::unstored(error)),
         }
         self.unmark().await;
         self.deleted = true;

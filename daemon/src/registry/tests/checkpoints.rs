@@ -89,7 +89,11 @@ async fn a_first_line_that_was_damaged_costs_no_session_that_has_a_checkpoint() 
     lose_beginning(&home, id);
     let with = load(home.registry.deps(), id).await.unwrap();
     assert_eq!(with.state, whole);
-    assert!(with.notices.iter().any(|notice| notice.starts_with("line 1 of the journal")), "{:?}", with.notices);
+    assert!(
+        with.notices.iter().any(|notice| notice.starts_with("line 1 of the journal")),
+        "{:?}",
+        with.notices
+    );
 
     // Also one that another version's fold made.
     let path = checkpoint(&home, id);

@@ -105,7 +105,8 @@ async fn a_session_that_is_new_here_brings_the_texts_of_its_journal() {
 async fn what_a_later_owner_added_has_to_come_back_with_it() {
     let (home, there) = (Home::start(says("Hello.")).await, Home::start(says("Hello.")).await);
     let id = spoken(&home).await;
-    let (first, honest, poor) = (bundle(&home, "a.agentd"), bundle(&home, "b.agentd"), bundle(&home, "p.agentd"));
+    let (first, honest, poor) =
+        (bundle(&home, "a.agentd"), bundle(&home, "b.agentd"), bundle(&home, "p.agentd"));
     export(&home, &to(id, &first)).await.unwrap();
     import(&there, &from(&first)).await.unwrap();
     let turn = there.prompt(id, &"other ".repeat(10_000)).await.turn_id;

@@ -13,7 +13,13 @@ use super::*;
 use crate::ids::digest_of;
 
 pub(super) fn to(id: SessionId, path: &Path) -> ExportParams {
-    ExportParams { session_id: id, path: path.display().to_string(), format: Format::Bundle, copy: false, replace: false }
+    ExportParams {
+        session_id: id,
+        path: path.display().to_string(),
+        format: Format::Bundle,
+        copy: false,
+        replace: false,
+    }
 }
 
 pub(super) fn from(path: &Path) -> ImportParams {

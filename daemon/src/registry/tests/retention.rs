@@ -130,8 +130,13 @@ async fn what_is_live_waits_is_watched_or_halfway_given_away_stays_however_old()
     let turn = home.prompt(again, "once more, afterwards").await.turn_id;
     home.wait(again, turn).await;
     let file = home.project.parent().unwrap().join("a.agentd");
-    let params =
-        ExportParams { session_id: halfway, path: file.display().to_string(), format: Format::Bundle, copy: false, replace: false };
+    let params = ExportParams {
+        session_id: halfway,
+        path: file.display().to_string(),
+        format: Format::Bundle,
+        copy: false,
+        replace: false,
+    };
     home.registry.export(&params, &person()).await.unwrap();
     for day in 5..60 {
         spoken_on(&home, day).await;
@@ -175,8 +180,13 @@ async fn what_was_handed_over_goes_only_while_its_bundle_is_there() {
     for (day, name) in [(1, "kept.agentd"), (2, "lost.agentd"), (3, "other.agentd")] {
         let id = spoken_on(&home, day).await;
         let file = home.project.parent().unwrap().join(name);
-        let params =
-            ExportParams { session_id: id, path: file.display().to_string(), format: Format::Bundle, copy: false, replace: false };
+        let params = ExportParams {
+            session_id: id,
+            path: file.display().to_string(),
+            format: Format::Bundle,
+            copy: false,
+            replace: false,
+        };
         home.registry.export(&params, &person()).await.unwrap();
         handed.push((id, file));
     }

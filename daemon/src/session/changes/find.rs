@@ -15,7 +15,7 @@ use super::{View, unread};
 use crate::ids::digest_of;
 use crate::journal::RecordRef;
 use crate::session::SessionError;
-use crate::session::commit::storage;
+use crate::session::heir::unstored;
 use crate::session::record::Kept;
 use crate::workspace::MAX_FILE;
 use crate::workspace::snapshot::{self, Change, ChangeKind, Kept as Place, Mode, TreeId, Why, path_text};
@@ -158,9 +158,7 @@ impl View {
         marks: &[(RecordRef, PathBuf)],
     ) -> Result<Told, SessionError> {
         let after = self.trees.imported.map_or(range.after, |imported| range.after.max(imported));
-        tools::told(&self.reader, after, range.until, first, marks)
-            .await
-            .map_err(|error| storage(format!("{error:#}")))
+        tools::told(&self.reader, after, range.until, first, marks).await.map_err(unstored)
     }
 
     /// All that is known without snapshots.

@@ -162,8 +162,7 @@ impl View {
         let start = diff.char_indices().rev().nth(ENDS - 1).map_or(0, |(index, _)| index);
         let tail = diff[start..].to_owned();
         let size = diff.len() as u64;
-        let blob =
-            self.blobs.put(diff.into_bytes().into()).await.map_err(|error| storage(format!("{error:#}")))?;
+        let blob = self.blobs.put(diff.into_bytes().into()).await.map_err(crate::session::heir::unstored)?;
         Ok(Text::Blob(BlobRef {
             blob,
             size,
@@ -174,7 +173,7 @@ impl View {
     }
 
     async fn kept(&self, tree: &Tree) -> Result<TreeKept, SessionError> {
-        let raw = self.reader.record(tree.record).await.map_err(|error| storage(format!("{error:#}")))?;
+        let raw = self.reader.record(tree.record).await.map_err(crate::session::heir::unstored)?;
         match Record::parse(&raw) {
             Parsed::Known { record, .. } => match *record {
                 Record::TreeKept(kept) => Ok(kept),
@@ -193,7 +192,7 @@ impl View {
             None => return Ok(None),
             Some(Json::Inline(raw)) => raw.get().as_bytes().to_vec(),
             Some(Json::Blob(blob)) => {
-                self.blobs.whole(*blob).await.map_err(|error| storage(format!("{error:#}")))?
+                self.blobs.whole(*blob).await.map_err(crate::session::heir::unstored)?
             }
         };
         super::blocking(move || serde_json::from_slice(&text))

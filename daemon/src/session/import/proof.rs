@@ -64,7 +64,8 @@ pub(super) struct Unpacked {
 /// Whether a bundle that was just written would be taken in: unpacked beside the sessions, looked at as an import does,
 /// and thrown away.
 pub async fn would_be_taken(deps: &Arc<Deps>, bundle: &Path) -> Result<(), Doubt> {
-    let not = |error: crate::journal::bundle::BundleError| Doubt::Not(format!("{:#}", anyhow::Error::new(error)));
+    let not =
+        |error: crate::journal::bundle::BundleError| Doubt::Not(format!("{:#}", anyhow::Error::new(error)));
     let bundle = deps.journals.open_bundle(bundle.to_owned()).await.map_err(not)?;
     let place = deps.paths.session_dir(SessionId::generate());
     let (staged, plan) = deps.journals.unpack(&bundle, place).await.map_err(not)?;
@@ -186,7 +187,9 @@ async fn past(reader: &JournalReader, upto: Seq) -> Result<Option<Digest>, Sessi
         sum = blocking(move || {
             for commit in commits.iter().take_while(|commit| commit.last() <= upto) {
                 let records = match commit.seq {
-                    Seq(1) => made_out(commit, Created { cwd: std::path::PathBuf::new(), ..created(commit)? }),
+                    Seq(1) => {
+                        made_out(commit, Created { cwd: std::path::PathBuf::new(), ..created(commit)? })
+                    }
                     _ => commit.records.clone(),
                 };
                 sum.update(format!("{} {}", commit.seq.0, commit.at));

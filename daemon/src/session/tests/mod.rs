@@ -282,8 +282,14 @@ impl Cast {
             (self.taken(0, 0), None),
             (InboxWithdrawn { prompt_id: self.turns[1], rest: None }.into(), Some("promptWithdrawn")),
             (
-                CommandRun { prompt_id: self.turns[2], name: "plan".into(), params: revision, by: by(), turn_id: None }
-                    .into(),
+                CommandRun {
+                    prompt_id: self.turns[2],
+                    name: "plan".into(),
+                    params: revision,
+                    by: by(),
+                    turn_id: None,
+                }
+                .into(),
                 None,
             ),
             (self.started(0), Some("turnStarted")),
