@@ -4,10 +4,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use agentd_client::Client;
+use agentd_protocol::method;
 use agentd_protocol::plan::PlanGetParams;
 use agentd_protocol::session::{SessionParams, State};
 use agentd_protocol::transfer::{ExportParams, Format, ImportParams};
-use agentd_protocol::method;
 
 use super::args::{ExportArgs, ExportFormat, ImportArgs};
 use super::blob::whole;

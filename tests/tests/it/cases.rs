@@ -58,7 +58,7 @@ fn rows(page: &str) -> BTreeMap<String, Vec<String>> {
 /// The number that a test's name begins with, as the page writes it: `se_01_…` is SE-01, `j12_…` is J12.
 fn number(test: &str) -> Option<String> {
     let (first, rest) = test.split_once('_')?;
-    if let "se" | "rp" = first {
+    if let "se" | "rp" | "pr" = first {
         return Some(format!("{}-{}", first.to_uppercase(), rest.split('_').next()?));
     }
     let (letter, digits) = first.split_at_checked(1)?;
@@ -94,7 +94,8 @@ fn tests_rows_and_numbers_are_found() {
     let rows = rows(page);
     assert_eq!(rows["SE-01"], ["one", "two"]);
     assert!(rows.contains_key("J8"), "{rows:?}");
-    let numbers = ["se_01_two", "j12_x", "p4_x", "sh_01_x", "s3_x", "pm_20_x", "size_x"].map(number);
-    let wanted = ["SE-01", "J12", "P4", "", "S3", "", ""];
+    let numbers =
+        ["se_01_two", "j12_x", "p4_x", "sh_01_x", "s3_x", "pm_20_x", "size_x", "pr_01_x"].map(number);
+    let wanted = ["SE-01", "J12", "P4", "", "S3", "", "", "PR-01"];
     assert_eq!(numbers.map(Option::unwrap_or_default), wanted);
 }

