@@ -3,6 +3,42 @@
 use agentd_tests::{Chat, Daemon, Dialect, Reply, Script, Start, World, call, eventually};
 use serde_json::json;
 
+/// Prompts by `agentctl run`, off a terminal, while the daemon that it met dies at this moment; what is on stdout.
+fn run_over(moment: &str) -> (World, String) {
+    let mut world = World::new(Script::new().rule("say", json!({}), Reply::text("Here I am.")));
+    world.daemon.terminate();
+    let args = vec!["--die-at".to_owned(), moment.to_owned()];
+    world.daemon = Daemon::start(&world.home, Start { args, ..Start::default() });
+    let mut run = std::process::Command::new(agentd_tests::program("agentctl"));
+    run.args(["run", "Hello"]).current_dir(world.home.project().path).env_clear().envs(world.home.env());
+    let output = run.stdin(std::process::Stdio::null()).output().unwrap();
+    let [said, noted] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success(), "{moment}: {}\n{said}{noted}", output.status);
+    world.daemon.ended();
+    (world, said)
+}
+
+#[test]
+fn a_daemon_that_dies_under_a_run_costs_neither_prompt_nor_answer_and_leaves_one_session() {
+    // Its creation, its prompt, its turn, its answer.
+    for moment in ["written:1", "before:2", "written:2", "written:3", "written:4"] {
+        let (world, said) = run_over(moment);
+        assert_eq!(said, "Here I am.\n", "{moment}");
+        // The one that agentctl started.
+        let mut line = agentd_tests::Line::connect(&world.home.socket());
+        let sessions = line.call("session/list", json!({}))["sessions"].clone();
+        assert_eq!(sessions.as_array().unwrap().len(), 1, "{moment}: {sessions}");
+        assert_eq!(sessions[0]["lastOutcome"], "finished", "{moment}: {sessions}");
+        let pid = line.call("daemon/status", json!({}))["pid"].as_i64().unwrap();
+        line.call("daemon/shutdown", json!({}));
+        drop(line);
+        let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+        agentd_tests::eventually("the daemon leaves", || {
+            rustix::process::test_kill_process(pid).is_err().then_some(())
+        });
+    }
+}
+
 fn hang(text: &str, times: Option<u32>) -> Reply {
     Reply::text(text).fault(times, json!({"hang": {"after": 0}}))
 }
