@@ -13,6 +13,7 @@ mod file;
 mod folder;
 pub mod hunks;
 mod ignored;
+mod links;
 mod locate;
 mod programs;
 mod project;
@@ -26,6 +27,7 @@ pub use entry::{Entry, Seen, locate_below, remove_empty_folders};
 pub use error::{Kind, PathError};
 pub use file::{Expected, FileContent, Replaced, private_folder};
 pub use folder::{Cut, Folder, FolderEntry};
+pub use links::links_among;
 pub use locate::{Base, Located, locate, locate_entry};
 pub use programs::is_foreign_program;
 pub use project::{

@@ -59,12 +59,23 @@ pub struct Proof {
     /// The program as typed. It holds only if that is found outside of every folder that agents write to; absent for what
     /// the shell does itself.
     pub program: Option<String>,
+    /// Folders of which the command reads what a pattern matches, or all. A link in one is followed.
+    pub among: Vec<Among>,
+}
+
+/// The files that some names in a folder may stand for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Among {
+    pub folder: Word,
+    /// So many folders down: 1 is what lies in it.
+    pub levels: usize,
 }
 
 /// A word as far as it is known before it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// A path: absolute, or relative to the folder where the line starts (a `cd` before it is worked in).
+    /// A path: absolute, or relative to the folder where the line starts (a `cd` before it is worked in). Its `..` are the
+    /// kernel's: behind a link they lead to where that is.
     Known(PathBuf),
     /// The same below the home.
     Home(PathBuf),

@@ -3,9 +3,12 @@
 
 use tree_sitter::{Node, Parser};
 
+use super::cwd::{Cwd, moved};
 use super::line::{Direction, Doubt, Line, Part, Redirect, Word};
-use super::readonly::proof;
-use super::word::{Cwd, Token, text};
+use super::meaning::{evaluates, is_harmless, is_shell_variable};
+use super::part::{base_name, part};
+use super::strict::disagrees;
+use super::word::{Token, text};
 use super::wrapped::{Inner, inner};
 
 /// Longer lines are not looked through.
@@ -19,12 +22,15 @@ const MAX_PARTS: usize = 200;
 /// Takes a command line apart. Total: what it cannot read it doubts.
 #[must_use]
 pub fn analyse(command: &str) -> Line {
-    let mut reader = Reader { line: Line::default(), texts: MAX_TEXTS };
+    let mut reader = Reader { line: Line::default(), texts: MAX_TEXTS, quotes: true, began: Cwd::start() };
     reader.text(command, &mut Cwd::start());
     let mut line = reader.line;
     if line.doubt.is_some() {
         // What the grammar did not show may still be forbidden by name.
         line.parts.extend(rough(command));
+    }
+    if !reader.quotes {
+        line.parts.extend(rough(&command.replace(['\'', '"', '\\'], "").replace('`', ";")));
     }
     line
 }
@@ -54,6 +60,10 @@ struct Reader {
     line: Line,
     /// How many more texts inside texts are read.
     texts: u32,
+    /// What is quoted is known.
+    quotes: bool,
+    /// Where the shell was when the last command began of what was read last.
+    began: Cwd,
 }
 
 impl Reader {
@@ -86,15 +96,28 @@ impl Reader {
         if depth == 0 || self.line.parts.len() > MAX_PARTS {
             return self.doubt(Doubt::TooLong);
         }
-        if node.is_error() || node.is_missing() {
+        if node.is_error() || node.is_missing() || disagrees(node, source) {
             self.doubt(Doubt::Unparseable);
+            self.quotes = false;
         }
+        let entered = cwd.clone();
         match node.kind() {
             "command" => self.command(node, source, cwd, depth),
             "list" => self.list(node, source, cwd, depth),
             "file_redirect" => self.redirect(node, source, cwd, depth),
             // What happens inside stays inside.
-            "subshell" | "command_substitution" | "process_substitution" | "pipeline" => {
+            "pipeline" => {
+                let mut cursor = node.walk();
+                for child in node.children(&mut cursor).collect::<Vec<_>>() {
+                    self.node(child, source, &mut cwd.clone(), depth - 1);
+                    // In `cd a && b >f | c` the grammar takes all before the bar for one command.
+                    if child.is_named() {
+                        *cwd = self.began.clone();
+                    }
+                }
+                self.began = cwd.clone();
+            }
+            "subshell" | "command_substitution" | "process_substitution" => {
                 if text(node, source).starts_with("$((") || text(node, source).starts_with("((") {
                     self.doubt(Doubt::Construct);
                 }
@@ -108,11 +131,15 @@ impl Reader {
                         self.doubt(Doubt::Construct);
                     }
                     let variable = node.child_by_field_name("variable");
-                    self.assigned(variable.map_or("", |variable| text(variable, source)), "");
+                    self.assigned(variable.map_or("", |variable| text(variable, source)));
                 }
                 let mut inside = cwd.clone();
                 self.children(node, source, &mut inside, depth);
-                if !inside.is_start() {
+                if inside != *cwd {
+                    // The next round would begin there.
+                    if matches!(node.kind(), "for_statement" | "while_statement") {
+                        self.doubt(Doubt::Construct);
+                    }
                     *cwd = Cwd::At(Word::Unknown);
                 }
             }
@@ -123,8 +150,8 @@ impl Reader {
                 self.children(node, source, cwd, depth);
             }
             "variable_assignment" => {
-                let (name, value) = assignment(node, source);
-                self.assigned(&name, &value);
+                let (name, _) = assignment(node, source);
+                self.assigned(&name);
                 self.children(node, source, cwd, depth);
             }
             "expansion" => {
@@ -136,38 +163,46 @@ impl Reader {
                 if !(operator.is_empty() && name.is_empty() || operator.starts_with(['-', '+', '?'])) {
                     self.doubt(Doubt::Construct);
                 }
+                // Quotes in its word mean something else between double quotes, which the grammar does not tell apart.
+                if raw.contains(['\'', '"', '\\', '`']) {
+                    self.doubt(Doubt::Evaluated);
+                    self.quotes = false;
+                }
                 self.children(node, source, cwd, depth);
             }
-            "heredoc_redirect" => {
-                self.heredoc(node, source);
+            "redirected_statement" => self.redirected(node, source, cwd, depth),
+            // What comes after it runs if a `cd` in it did not work.
+            "negated_command" => {
                 self.children(node, source, cwd, depth);
+                if entered != *cwd {
+                    *cwd = Cwd::At(Word::Unknown);
+                }
             }
             "program"
-            | "redirected_statement"
-            | "negated_command"
             | "concatenation"
             | "command_name"
             | "string"
             | "heredoc_body"
+            | "heredoc_redirect"
             | "herestring_redirect"
             | "variable_assignments" => {
                 self.children(node, source, cwd, depth);
             }
             "word"
-            | "raw_string"
             | "string_content"
             | "number"
+            | "heredoc_content"
+            | "brace_expression"
+            | "extglob_pattern"
+            | "regex"
+            | "raw_string"
             | "comment"
             | "simple_expansion"
             | "variable_name"
             | "special_variable_name"
             | "heredoc_start"
-            | "heredoc_content"
             | "heredoc_end"
-            | "file_descriptor"
-            | "brace_expression"
-            | "extglob_pattern"
-            | "regex" => {}
+            | "file_descriptor" => {}
             kind if !node.is_named() => {
                 if matches!(kind, "((" | "[[" | "[" | "$[" | "coproc" | "function") {
                     self.doubt(Doubt::Construct);
@@ -179,17 +214,45 @@ impl Reader {
                 self.children(node, source, cwd, depth);
             }
         }
+        if !matches!(node.kind(), "list" | "pipeline" | "redirected_statement" | "negated_command") {
+            self.began = entered;
+        }
+    }
+
+    /// The files are opened before the command runs, which may be a `cd`; of a list they are its last command's.
+    fn redirected(&mut self, node: Node<'_>, source: &str, cwd: &mut Cwd, depth: u32) {
+        let mut cursor = node.walk();
+        let children: Vec<_> = node.children(&mut cursor).collect();
+        let (redirects, bodies): (Vec<_>, Vec<_>) =
+            children.into_iter().partition(|child| child.kind().ends_with("_redirect"));
+        let mut began = cwd.clone();
+        for child in bodies {
+            self.node(child, source, cwd, depth - 1);
+            began = self.began.clone();
+        }
+        for child in redirects {
+            let mut inside = began.clone();
+            self.node(child, source, &mut inside, depth - 1);
+            // The rest of a here-document's line.
+            if inside != began {
+                *cwd = Cwd::At(Word::Unknown);
+            }
+        }
+        self.began = began;
     }
 
     fn children(&mut self, node: Node<'_>, source: &str, cwd: &mut Cwd, depth: u32) {
         let mut cursor = node.walk();
         let children: Vec<_> = node.children(&mut cursor).collect();
-        let sequence = matches!(node.kind(), "program" | "compound_statement" | "do_group" | "subshell");
+        let sequence = matches!(
+            node.kind(),
+            "program" | "compound_statement" | "do_group" | "subshell" | "heredoc_redirect"
+        );
         for child in children {
             let before = cwd.clone();
             self.node(child, source, cwd, depth - 1);
             // The next command comes also if this one failed to go there.
-            if sequence && child.is_named() && !same(&before, cwd) {
+            if sequence && child.is_named() && before != *cwd {
                 *cwd = Cwd::At(Word::Unknown);
             }
         }
@@ -204,28 +267,15 @@ impl Reader {
             if child.is_named() {
                 before = cwd.clone();
                 self.node(child, source, cwd, depth - 1);
-            } else if child.kind() != "&&" && !same(&before, cwd) {
+            } else if child.kind() != "&&" && before != *cwd {
                 *cwd = Cwd::At(Word::Unknown);
             }
         }
+        self.began = before;
     }
 
-    /// Not all that bash runs in a here-document is a node of the grammar.
-    fn heredoc(&mut self, node: Node<'_>, source: &str) {
-        let mut cursor = node.walk();
-        let children: Vec<_> = node.children(&mut cursor).collect();
-        let of_kind =
-            |kind: &str| children.iter().find(|child| child.kind() == kind).map(|child| text(*child, source));
-        let literal = of_kind("heredoc_start").is_some_and(|start| start.contains(['\'', '"', '\\']));
-        if !literal && of_kind("heredoc_body").is_none_or(|body| body.contains('`') || body.contains("$(")) {
-            self.doubt(Doubt::Evaluated);
-        }
-    }
-
-    fn assigned(&mut self, name: &str, value: &str) {
-        if value.contains(['$', '`']) && !is_shell_variable(name)
-            || !(is_harmless(name) || is_shell_variable(name))
-        {
+    fn assigned(&mut self, name: &str) {
+        if !is_shell_variable(name) {
             self.doubt(Doubt::Assignment);
         }
     }
@@ -234,31 +284,41 @@ impl Reader {
         let mut cursor = node.walk();
         let children: Vec<_> = node.children(&mut cursor).collect();
         let operator = children.iter().find(|child| !child.is_named()).map_or("", |child| child.kind());
+        // `{PATH}> file` sets a variable.
+        if source.get(..node.start_byte()).is_some_and(|before| before.ends_with('}')) {
+            self.doubt(Doubt::Assignment);
+        }
         let directions: &[Direction] = match operator {
             "<" => &[Direction::Read],
-            "<&" | "<&-" => &[],
-            ">&" | ">&-" => &[],
             "<>" => &[Direction::Read, Direction::Write],
             _ => &[Direction::Write],
         };
         let mut cursor = node.walk();
         let targets: Vec<_> = node.children_by_field_name("destination", &mut cursor).collect();
+        if targets.len() > 1 {
+            // Only the first is: the others are words of the command, which the grammar has taken off it.
+            self.doubt(Doubt::Unparseable);
+        }
         for target in targets {
             let token = Token::of(target, source);
             let copies = token.known
                 && (token.value == "-"
                     || token.value.trim_end_matches('-').bytes().all(|b| b.is_ascii_digit()));
-            let directions = if matches!(operator, ">&" | "<&") && !copies {
+            let copies = copies && matches!(operator, ">&" | "<&" | ">&-" | "<&-");
+            let directions = match operator {
+                _ if copies => &[],
                 // `>& file` is a file.
-                if operator == ">&" { &[Direction::Write][..] } else { &[Direction::Read][..] }
-            } else {
-                directions
+                ">&" => &[Direction::Write][..],
+                "<&" => &[Direction::Read][..],
+                _ => directions,
             };
             if token.known && token.value.starts_with("/dev/tcp/") || token.value.starts_with("/dev/udp/") {
                 self.doubt(Doubt::Construct);
             }
             if target.kind() != "process_substitution" && !is_stream(&token) {
-                let word = if token.pattern { Word::Unknown } else { token.path(cwd) };
+                // bash takes quotes off the name behind `>&` in a way of its own.
+                let odd = token.pattern || operator.ends_with('&') && token.raw != token.value;
+                let word = if odd { Word::Unknown } else { token.path(cwd) };
                 for direction in directions {
                     self.line.redirects.push(Redirect { target: word.clone(), direction: *direction });
                 }
@@ -277,7 +337,7 @@ impl Reader {
                 "variable_assignment" => {
                     let (name, value) = assignment(child, source);
                     // A word of its own in front of the command: the environment of that command.
-                    if !is_harmless(&name) || value.contains(['$', '`']) {
+                    if !is_harmless(&name, &value) {
                         self.doubt(Doubt::Assignment);
                         prefix.push_str(text(child, source));
                         prefix.push(' ');
@@ -308,6 +368,11 @@ impl Reader {
     /// One command with its words.
     fn simple(&mut self, words: &[Token], prefix: &str, cwd: &mut Cwd) {
         let Some(name) = words.first() else { return };
+        // `time A=1 make`, `time ! make`: to the grammar these are words.
+        if name.raw == "!" || name.raw.contains('=') {
+            self.doubt(Doubt::Assignment);
+            return self.simple(&words[1..], prefix, cwd);
+        }
         if !name.known || name.pattern || name.home || name.value.is_empty() {
             self.doubt(Doubt::Program);
         }
@@ -327,7 +392,14 @@ impl Reader {
         self.line.parts.push(made);
         for inner in inner(words) {
             match inner {
-                Inner::Words(words) => self.simple(&words, "", &mut cwd.clone()),
+                Inner::Words(words) => {
+                    let mut inside = cwd.clone();
+                    self.simple(&words, "", &mut inside);
+                    // `time cd x`, `command cd x`.
+                    if inside != *cwd {
+                        *cwd = Cwd::At(Word::Unknown);
+                    }
+                }
                 Inner::Text(text) if self.texts > 0 => {
                     self.texts -= 1;
                     self.text(&text, &mut cwd.clone());
@@ -339,128 +411,13 @@ impl Reader {
     }
 }
 
-fn part(words: &[Token], cwd: &Cwd) -> Part {
-    let join = |words: &mut dyn Iterator<Item = &str>| words.collect::<Vec<_>>().join(" ");
-    let text = join(&mut words.iter().map(|word| word.raw.as_str()));
-    let plain = join(&mut words.iter().map(Token::said));
-    let name = words.first().map_or("", |name| name.value.as_str());
-    let program = base_name(name);
-    let rest = &words[words.len().min(1)..];
-    let based = join(&mut std::iter::once(program).chain(rest.iter().map(Token::said)));
-    let mut forms = vec![text.clone(), plain, based];
-    if program == "git" {
-        let after = super::readonly::after_git_options(rest);
-        forms.push(join(&mut std::iter::once("git").chain(after.iter().map(Token::said))));
-    }
-    forms.dedup();
-    let (proof, operands) = match proof(words, cwd) {
-        Some((proof, operands)) => (Some(proof), operands),
-        None => (None, mentioned(rest, cwd)),
-    };
-    Part { plain: words.iter().all(|word| word.known), changes_shell: false, text, forms, operands, proof }
-}
-
-/// The words that may name files, of a command that nothing is known about.
-fn mentioned(words: &[Token], cwd: &Cwd) -> Vec<Word> {
-    words
-        .iter()
-        .filter_map(|word| {
-            let value = match word.value.split_once('=') {
-                Some((_, value)) => Token { value: value.to_owned(), ..word.clone() },
-                None if word.value.starts_with('-') && !word.home => return None,
-                None => word.clone(),
-            };
-            match value.path(cwd) {
-                Word::Unknown => None,
-                word => Some(word),
-            }
-        })
-        .take(64)
-        .collect()
-}
-
-/// Where the shell is after a `cd` that worked.
-fn moved(program: &str, words: &[Token], cwd: &Cwd) -> Cwd {
-    let mut arguments = words[1..].iter().filter(|word| !matches!(word.value.as_str(), "--" | "-P" | "-L"));
-    match (program, arguments.next(), arguments.next()) {
-        ("cd", None, _) => Cwd::At(Word::Home(".".into())),
-        ("cd", Some(target), None) if !target.pattern && target.value != "-" => Cwd::At(target.path(cwd)),
-        _ => Cwd::At(Word::Unknown),
-    }
-}
-
-fn same(one: &Cwd, two: &Cwd) -> bool {
-    let (Cwd::At(one), Cwd::At(two)) = (one, two);
-    one == two
-}
-
-pub(super) fn base_name(name: &str) -> &str {
-    name.rsplit('/').next().unwrap_or(name)
-}
-
 /// What opens nothing, or nothing that anybody keeps.
 fn is_stream(token: &Token) -> bool {
-    let copies = token.known
-        && !token.value.is_empty()
-        && token.value.trim_end_matches('-').bytes().all(|byte| byte.is_ascii_digit());
-    copies
-        || token.known && token.value == "-"
-        || matches!(token.value.as_str(), "/dev/null" | "/dev/stdin" | "/dev/stdout" | "/dev/stderr")
+    matches!(token.value.as_str(), "/dev/null" | "/dev/stdin" | "/dev/stdout" | "/dev/stderr")
 }
 
 fn assignment(node: Node<'_>, source: &str) -> (String, String) {
     let name = node.child_by_field_name("name").map_or("", |name| text(name, source));
     let value = node.child_by_field_name("value").map_or("", |value| text(value, source));
     (name.to_owned(), value.to_owned())
-}
-
-/// Variables that change how a program speaks, and not what it runs.
-fn is_harmless(name: &str) -> bool {
-    name.starts_with("LC_")
-        || matches!(
-            name,
-            "LANG"
-                | "LANGUAGE"
-                | "TZ"
-                | "TERM"
-                | "NO_COLOR"
-                | "FORCE_COLOR"
-                | "CLICOLOR"
-                | "COLUMNS"
-                | "LINES"
-                | "CI"
-                | "RUST_BACKTRACE"
-                | "RUST_LOG"
-                | "CARGO_TERM_COLOR"
-                | "GIT_PAGER_IN_USE"
-                | "PYTHONUNBUFFERED"
-                | "DEBUG"
-        )
-}
-
-/// A name that programs do not read: small letters, but those of proxies.
-fn is_shell_variable(name: &str) -> bool {
-    !name.is_empty()
-        && !name.ends_with("_proxy")
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-}
-
-/// What the shell does itself and evaluates its words, or changes what later words mean.
-fn evaluates(program: &str, words: &[Token]) -> bool {
-    let has = |wanted: &[&str]| words[1..].iter().any(|word| wanted.contains(&word.value.as_str()));
-    match program {
-        "." | "source" | "alias" | "unalias" | "bind" | "caller" | "compgen" | "complete" | "compopt"
-        | "declare" | "dirs" | "disown" | "enable" | "export" | "fc" | "getopts" | "hash" | "history"
-        | "let" | "local" | "logout" | "mapfile" | "popd" | "pushd" | "read" | "readarray" | "readonly"
-        | "set" | "shift" | "shopt" | "suspend" | "trap" | "typeset" | "ulimit" | "umask" | "unset" | "["
-        | "[[" | "coproc" | "select" | "function" | "eval" | "exec" | "then" | "do" | "done" | "fi"
-        | "esac" | "else" | "elif" | "in" | "{" | "}" => true,
-        "printf" => words[1..].iter().any(|word| word.value.starts_with("-v") || !word.known),
-        "git" => super::readonly::configures(&words[1..]),
-        "test" => {
-            has(&["-v", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-t"])
-                || words[1..].iter().any(|word| !word.known || word.value.contains('['))
-        }
-        _ => false,
-    }
 }

@@ -293,3 +293,141 @@ fn everyday_lines_are_allowed_or_proven() {
         .collect();
     assert!(blocked.is_empty(), "{} lines: {blocked:#?}", blocked.len());
 }
+
+/// A path as the tests write it: `~` for the home, `?` for what is only known when it runs.
+fn shown(word: &Word) -> String {
+    match word {
+        Word::Known(path) => path.display().to_string(),
+        Word::Home(path) => format!("~/{}", path.display()),
+        Word::Unknown => "?".to_owned(),
+    }
+}
+
+#[test]
+fn what_a_proven_command_reads_is_told() {
+    for (line, files, among) in [
+        ("cat a b", "a b", ""),
+        // The kernel goes up from where a link leads.
+        ("cat a/../b", "a/../b", ""),
+        ("cd a && cat ../b", "a/../b", ""),
+        ("cd a && cd .. && cat b", "b", ""),
+        ("cd a/.. && cat b", "b", ""),
+        // Each command of a pipe has a folder of its own.
+        ("cd a | cat b", "b", ""),
+        ("cd a && cat b 2>&1 | head c && cat d", "a/b a/c a/d", ""),
+        ("git -C a/.. status", "a/..", ""),
+        ("cat *", ".", ".:1"),
+        ("cat src/*.rs ~/x/*/y", "src ~/x", "src:1 ~/x:2"),
+        ("ls src/{a,b/c}.rs", "src", "src:2"),
+        ("find src/* -name x", "src", "src:1"),
+        // Of folders it compares the files.
+        ("diff a b", "a b", "a:1 b:1"),
+        ("echo ~/.ssh/*", "~/.ssh", ""),
+        ("grep --reg=. ~/x", "~/x", ""),
+        ("grep --regexp . ~/x", ". ~/x", ""),
+        ("cd ~ && grep --recu x", "~/.", ""),
+        ("cd ~ && grep -d recurse x", "~/. ~/x", ""),
+        ("cd /etc && ls -I x", "/etc /etc/x", ""),
+        ("rg --files ~/x", "~/x", ""),
+        ("find . -newer ~/x", ". ~/x", ""),
+    ] {
+        let found = analyse(line);
+        assert!(found.only_reads(), "{line}");
+        let join = |words: Vec<String>| words.join(" ");
+        assert_eq!(
+            join(found.parts.iter().flat_map(|part| &part.operands).map(shown).collect()),
+            files,
+            "{line}"
+        );
+        let proofs = found.parts.iter().filter_map(|part| part.proof.as_ref());
+        let names = proofs
+            .flat_map(|proof| &proof.among)
+            .map(|among| format!("{}:{}", shown(&among.folder), among.levels));
+        assert_eq!(join(names.collect()), among, "{line}");
+    }
+}
+
+#[test]
+fn what_the_shell_opens_is_told() {
+    for (line, files) in [
+        ("echo x > 1", "1"),
+        ("echo x > -", "-"),
+        ("echo x 2> 1", "1"),
+        ("echo x &> 1", "1"),
+        ("echo x >& f", "f"),
+        ("echo x >| f", "f"),
+        ("cat < 1", "1"),
+        ("echo x >&1 2>&-", ""),
+        ("echo x 2>/dev/null", ""),
+        ("echo x > {a,}", "?"),
+        // A file is opened before the `cd` that it is for.
+        ("cd a > b", "b"),
+        ("cd a && echo x > b", "a/b"),
+        ("cd a && echo x > b | cat > c", "a/b a/c"),
+        ("{ cd a; } > b", "b"),
+        ("cd a | echo x > b", "b"),
+        ("! cd a && echo x > b", "?"),
+        ("cd a && if true; then cd ..; fi && echo x > b", "?"),
+        ("time cd a && echo x > b", "?"),
+        ("cat <<E && cd a\nx\nE\necho x > b", "?"),
+        ("echo x > a*", "?"),
+    ] {
+        let opened: Vec<_> = analyse(line).redirects.iter().map(|redirect| shown(&redirect.target)).collect();
+        assert_eq!(opened.join(" "), files, "{line}");
+    }
+}
+
+/// A rule may allow them; by themselves they are not taken to only read.
+#[test]
+fn what_git_runs_or_writes_beside_is_not_proven() {
+    let rest = [
+        "log --output=x",
+        "log --outp x",
+        "diff --ext-diff",
+        "log -p --textconv",
+        "cat-file --filters HEAD:a",
+        "grep -Oless x",
+        "grep -nf /etc/passwd",
+        "grep --open-files-in-pager x",
+        "blame --contents /etc/passwd a",
+        "diff --no-index a b",
+        "diff -O/etc/passwd",
+        "log --show-signature",
+        "log --format='%G?'",
+        "for-each-ref --format='%(signature)'",
+        "for-each-ref --format '%(signature:grade)'",
+        "-p log",
+        "--git-dir=x log",
+        "stash list --output=x",
+        "branch x",
+        "tag -v x",
+        "remote -v update",
+        "diff {a,/etc/passwd}",
+        "log --outpu[t]=x",
+        "log -\\-output=x",
+    ];
+    for line in rest.map(|rest| format!("git {rest}")) {
+        assert!(!analyse(&line).only_reads(), "{line}");
+    }
+}
+
+#[test]
+fn a_deny_rule_finds_its_command_behind_options_of_wrappers() {
+    let deny = CommandPattern::parse("rm *").unwrap();
+    for line in [
+        "sudo -nu root rm d",
+        "env -iS 'rm d'",
+        "jobs -x rm d",
+        "systemd-run --user rm d",
+        "script -c 'rm d' x",
+        "script -qc 'rm d' x",
+        "time A=1 rm d",
+        "time ! rm d",
+        "setarch x86_64 rm d",
+        "fakeroot rm d",
+        "{rm,d}; rm d",
+    ] {
+        assert!(analyse(line).parts.iter().any(|part| deny.closes(part)), "{line}");
+    }
+    assert!(!analyse("command -v rm").parts.iter().any(|part| deny.closes(part)));
+}

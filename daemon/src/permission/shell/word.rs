@@ -4,6 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use tree_sitter::Node;
 
+use super::cwd::Cwd;
 use super::line::Word;
 
 /// A word of the parsed text.
@@ -19,6 +20,8 @@ pub(super) struct Token {
     pub pattern: bool,
     /// It begins with an unquoted `~/` or is `~`, or with `$HOME`; `value` is the rest.
     pub home: bool,
+    /// An unquoted brace: with a comma or two dots anywhere the shell makes several words of it.
+    pub brace: bool,
 }
 
 impl Token {
@@ -26,6 +29,12 @@ impl Token {
         let raw = text(node, source).to_owned();
         let mut token = Token { raw, known: true, ..Token::default() };
         token.read(node, source, true);
+        token.pattern |= token.brace && (token.raw.contains(',') || token.raw.contains(".."));
+        // Somebody else's home, a neighbour of it, or no home at all: `~{a,b}`, `$HOME-old`, `~''`.
+        let beside = !(token.value.is_empty() || token.value.starts_with('/'));
+        let tilde = token.raw.strip_prefix('~');
+        token.known &=
+            !token.home || !beside && tilde.is_none_or(|rest| rest.is_empty() || rest.starts_with('/'));
         token
     }
 
@@ -36,7 +45,7 @@ impl Token {
 
     /// A word of a text that is known.
     pub(super) fn plain(text: &str) -> Self {
-        Token { raw: text.to_owned(), value: text.to_owned(), known: true, pattern: false, home: false }
+        Token { raw: text.to_owned(), value: text.to_owned(), known: true, ..Token::default() }
     }
 
     fn read(&mut self, node: Node<'_>, source: &str, first: bool) {
@@ -85,14 +94,29 @@ impl Token {
                 _ => self.known = false,
             }
         }
+        let mut last = None;
         while let Some(c) = chars.next() {
+            // A home after `=` and `:` too, an empty substitution, a variable that is no node of its own.
+            self.known &= match c {
+                '~' => !matches!(last, Some('=' | ':')),
+                '`' => false,
+                '$' => !names_variable(chars.peek().copied()),
+                _ => true,
+            };
+            last = Some(c);
             match c {
                 '\\' => match chars.next() {
                     Some('\n') | None => {}
                     Some(escaped) => self.value.push(escaped),
                 },
                 _ => {
-                    self.pattern |= matches!(c, '*' | '?' | '[' | '{' | '!' | '@' | '+') && is_magic(c, raw);
+                    self.brace |= c == '{';
+                    self.pattern |= match c {
+                        '*' | '?' | '[' => true,
+                        // Only before a parenthesis, which is no word.
+                        '!' | '@' | '+' => raw.contains('('),
+                        _ => false,
+                    };
                     self.value.push(c);
                 }
             }
@@ -133,6 +157,8 @@ impl Token {
                     self.value.push(*escaped);
                     chars.next();
                 }
+                ('`', _) => self.known = false,
+                ('$', next) if names_variable(next.copied()) => self.known = false,
                 _ => self.value.push(c),
             }
         }
@@ -145,68 +171,55 @@ impl Token {
             (true, false) => self.value.as_str(),
             // Whatever matches lies below the last folder that is known.
             (true, true) => {
-                let magic = self.value.find(['*', '?', '[', '{', '!', '@', '+']).unwrap_or(0);
-                match (self.value[..magic].rfind('/'), self.value[magic..].contains("..")) {
-                    (_, true) => return Word::Unknown,
-                    (Some(0), _) => "/",
-                    (Some(end), _) => &self.value[..end],
-                    (None, _) => ".",
+                let (before, after) = self.value.split_at(magic(&self.value));
+                if after.contains("..") || begins_anywhere(&self.value) {
+                    return Word::Unknown;
+                }
+                match before.rfind('/') {
+                    Some(0) => "/",
+                    Some(end) => &before[..end],
+                    None => ".",
                 }
             }
         };
         if self.home {
-            return Word::Home(lexical(Path::new(value.trim_start_matches('/'))));
+            return Word::Home(plain(Path::new(value.trim_start_matches('/'))));
         }
         if value.starts_with('/') {
-            return Word::Known(lexical(Path::new(value)));
+            return Word::Known(plain(Path::new(value)));
         }
         match cwd {
-            Cwd::At(Word::Known(folder)) => Word::Known(lexical(&folder.join(value))),
-            Cwd::At(Word::Home(folder)) => Word::Home(lexical(&folder.join(value))),
+            Cwd::At(Word::Known(folder)) => Word::Known(plain(&folder.join(value))),
+            Cwd::At(Word::Home(folder)) => Word::Home(plain(&folder.join(value))),
             Cwd::At(Word::Unknown) => Word::Unknown,
         }
     }
-}
 
-/// Where the shell is.
-#[derive(Clone, Debug)]
-pub(super) enum Cwd {
-    At(Word),
-}
-
-impl Cwd {
-    pub(super) fn start() -> Self {
-        Cwd::At(Word::Known(PathBuf::from(".")))
-    }
-
-    pub(super) fn is_start(&self) -> bool {
-        matches!(self, Cwd::At(Word::Known(folder)) if folder.as_os_str() == ".")
+    /// How many folders below [`Token::path`] the names lie that a pattern may become.
+    pub(super) fn levels(&self) -> usize {
+        if self.pattern { 1 + self.value[magic(&self.value)..].matches('/').count() } else { 0 }
     }
 }
 
-/// Whether a character may stand for other names here. `!`, `@` and `+` do so only before a parenthesis, which is no word.
-fn is_magic(c: char, raw: &str) -> bool {
-    match c {
-        '{' => raw.contains(',') || raw.contains(".."),
-        '!' | '@' | '+' => raw.contains('('),
-        _ => true,
-    }
+/// Whether a dollar with this behind it stands for something else.
+fn names_variable(next: Option<char>) -> bool {
+    next.is_some_and(|c| c.is_ascii_alphanumeric() || "_{([@*#?$!-".contains(c))
 }
 
-/// `.` and what `..` takes back worked out by the letters alone; a relative path may begin with `..`.
-fn lexical(path: &Path) -> PathBuf {
-    let mut out = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir => match out.components().next_back() {
-                Some(Component::Normal(_)) => drop(out.pop()),
-                Some(Component::RootDir) => {}
-                _ => out.push(".."),
-            },
-            other => out.push(other),
-        }
-    }
+/// Where the first character stands that the shell may have replaced.
+fn magic(value: &str) -> usize {
+    value.find(['*', '?', '[', '{', '!', '@', '+']).unwrap_or(value.len())
+}
+
+/// A brace at the beginning may make a word that begins elsewhere: `{/etc,x}`, `{,x}/etc`, `{~,x}`.
+fn begins_anywhere(value: &str) -> bool {
+    value.starts_with('{')
+        && ["{/", ",/", "{~", ",~", "{,", ",,", ",}", "{}"].iter().any(|start| value.contains(start))
+}
+
+/// Without `.`. A `..` stays: the kernel takes it from where a link before it leads.
+fn plain(path: &Path) -> PathBuf {
+    let out: PathBuf = path.components().filter(|component| *component != Component::CurDir).collect();
     if out.as_os_str().is_empty() { PathBuf::from(".") } else { out }
 }
 
