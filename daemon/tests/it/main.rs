@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, with the place")]
 
+mod agreement;
 mod answers;
 mod floors;
 mod process;

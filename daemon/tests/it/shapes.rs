@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 const SHAPES: &str = include_str!("../../src/permission/shell/corpus/shapes.txt");
 
 /// Runs a line where nothing but `scratch` can be written and no network is there. Absent: that cannot be had here.
-fn confined(scratch: &Path, line: &str) -> Option<()> {
+pub(super) fn confined(scratch: &Path, line: &str) -> Option<()> {
     let mut command = Command::new("timeout");
     command.args([
         "-k",
         "1",
-        "10",
+        "60",
         "bwrap",
         "--ro-bind",
         "/",
