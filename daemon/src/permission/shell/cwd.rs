@@ -7,24 +7,22 @@ use super::word::Token;
 
 /// Where the shell is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Cwd {
-    At(Word),
-}
+pub(super) struct Cwd(pub(super) Word);
 
 impl Cwd {
     pub(super) fn start() -> Self {
-        Cwd::At(Word::Known(PathBuf::from(".")))
+        Cwd(Word::Known(PathBuf::from(".")))
     }
 
     pub(super) fn is_start(&self) -> bool {
-        matches!(self, Cwd::At(Word::Known(folder)) if folder.as_os_str() == ".")
+        matches!(self, Cwd(Word::Known(folder)) if folder.as_os_str() == ".")
     }
 }
 
 /// Where the shell is after a `cd` that worked.
 pub(super) fn moved(program: &str, words: &[Token], cwd: &Cwd) -> Cwd {
     let mut arguments = words[1..].iter().filter(|word| !matches!(word.value.as_str(), "--" | "-L"));
-    Cwd::At(match (program, arguments.next(), arguments.next()) {
+    Cwd(match (program, arguments.next(), arguments.next()) {
         ("cd", None, _) => Word::Home(".".into()),
         // `cd ..` takes back the name that led here, where `cat ../x` goes up from where that leads. `-P` goes up as `cat`.
         ("cd", Some(target), None) if !target.pattern && (target.home || !target.value.starts_with('-')) => {

@@ -80,7 +80,7 @@ pub(super) fn git(arguments: &[Token], cwd: &Cwd) -> Option<Reads> {
         match word.value.as_str() {
             "-C" => {
                 let (folder, more) = more.split_first().filter(|(folder, _)| !folder.pattern)?;
-                cwd = Cwd::At(folder.path(&cwd));
+                cwd = Cwd(folder.path(&cwd));
                 rest = more;
             }
             "--no-pager" | "-P" | "--no-optional-locks" | "--literal-pathspecs" => rest = more,

@@ -140,7 +140,7 @@ impl Reader {
                     if matches!(node.kind(), "for_statement" | "while_statement") {
                         self.doubt(Doubt::Construct);
                     }
-                    *cwd = Cwd::At(Word::Unknown);
+                    *cwd = Cwd(Word::Unknown);
                 }
             }
             "compound_statement" => {
@@ -175,7 +175,7 @@ impl Reader {
             "negated_command" => {
                 self.children(node, source, cwd, depth);
                 if entered != *cwd {
-                    *cwd = Cwd::At(Word::Unknown);
+                    *cwd = Cwd(Word::Unknown);
                 }
             }
             "program"
@@ -235,7 +235,7 @@ impl Reader {
             self.node(child, source, &mut inside, depth - 1);
             // The rest of a here-document's line.
             if inside != began {
-                *cwd = Cwd::At(Word::Unknown);
+                *cwd = Cwd(Word::Unknown);
             }
         }
         self.began = began;
@@ -253,7 +253,7 @@ impl Reader {
             self.node(child, source, cwd, depth - 1);
             // The next command comes also if this one failed to go there.
             if sequence && child.is_named() && before != *cwd {
-                *cwd = Cwd::At(Word::Unknown);
+                *cwd = Cwd(Word::Unknown);
             }
         }
     }
@@ -268,7 +268,7 @@ impl Reader {
                 before = cwd.clone();
                 self.node(child, source, cwd, depth - 1);
             } else if child.kind() != "&&" && before != *cwd {
-                *cwd = Cwd::At(Word::Unknown);
+                *cwd = Cwd(Word::Unknown);
             }
         }
         self.began = before;
@@ -397,7 +397,7 @@ impl Reader {
                     self.simple(&words, "", &mut inside);
                     // `time cd x`, `command cd x`.
                     if inside != *cwd {
-                        *cwd = Cwd::At(Word::Unknown);
+                        *cwd = Cwd(Word::Unknown);
                     }
                 }
                 Inner::Text(text) if self.texts > 0 => {

@@ -189,9 +189,9 @@ impl Token {
             return Word::Known(plain(Path::new(value)));
         }
         match cwd {
-            Cwd::At(Word::Known(folder)) => Word::Known(plain(&folder.join(value))),
-            Cwd::At(Word::Home(folder)) => Word::Home(plain(&folder.join(value))),
-            Cwd::At(Word::Unknown) => Word::Unknown,
+            Cwd(Word::Known(folder)) => Word::Known(plain(&folder.join(value))),
+            Cwd(Word::Home(folder)) => Word::Home(plain(&folder.join(value))),
+            Cwd(Word::Unknown) => Word::Unknown,
         }
     }
 
