@@ -9,6 +9,7 @@ pub mod blob;
 pub mod changes;
 #[cfg(feature = "codec")]
 pub mod codec;
+pub mod config;
 pub mod daemon;
 pub mod error;
 pub mod event;

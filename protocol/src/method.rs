@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    approval, blob, changes, daemon, event, history, initialize, key, permission, plan, search, session,
+    approval, blob, changes, config, daemon, event, history, initialize, key, permission, plan, search, session,
     transfer, trust, turn,
 };
 
@@ -105,6 +105,10 @@ methods! {
     PermissionForget = "permission/forget", permission::ForgetParams => permission::ForgetResult;
     /// What a project's settings would switch on; trusts it, or trusts it no more.
     ProjectTrust = "project/trust", trust::TrustParams => trust::TrustResult;
+    /// Each setting with its value, where it comes from, and what else was said.
+    ConfigGet = "config/get", config::ConfigGetParams => config::ConfigGetResult;
+    /// Writes one setting into a file.
+    ConfigSet = "config/set", config::ConfigSetParams => config::ConfigSetResult;
     PlanGet = "plan/get", plan::PlanGetParams => plan::PlanGetResult;
     BlobGet = "blob/get", blob::BlobGetParams => blob::BlobGetResult;
     KeySet = "key/set", key::KeySetParams => Empty;

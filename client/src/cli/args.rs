@@ -171,6 +171,9 @@ pub(crate) enum Command {
         agentctl trust --yes 3f2a9c0d1e77\n  agentctl trust --revoke"
     )]
     Trust(TrustArgs),
+    /// Settings: what holds here and who said so, and changing one
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// A session's plan
     #[command(subcommand)]
     Plan(PlanCommand),
@@ -572,6 +575,54 @@ pub(crate) struct WhyArgs {
 pub(crate) enum PlanCommand {
     /// Prints the plan as it is now
     Show(SessionArg),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Prints settings, each with its value and where it comes from
+    #[command(
+        after_long_help = "Examples:\n  agentctl config get\n  agentctl config get permissions\n  agentctl config get mode"
+    )]
+    Get(ConfigGetArgs),
+    /// Writes one setting; comments and layout of the file stay
+    #[command(
+        after_long_help = "A value is written as in the file; a text needs no quotes. A list is given whole. What a key holds: \
+        agentctl config get KEY\n\nExamples:\n  agentctl config set mode plan\n  \
+        agentctl config set permissions.deny '[\"Bash(rm *)\"]' --project"
+    )]
+    Set {
+        /// permissions.allow, providers.mine.base_url, …
+        #[arg(value_name = "KEY")]
+        key: String,
+        #[arg(value_name = "VALUE", allow_hyphen_values = true)]
+        value: String,
+        /// Into this project's .agentd/config.toml instead of your own file
+        #[arg(long)]
+        project: bool,
+    },
+    /// Takes one setting out of the file
+    Unset {
+        #[arg(value_name = "KEY")]
+        key: String,
+        /// Out of this project's .agentd/config.toml instead of your own file
+        #[arg(long)]
+        project: bool,
+    },
+    /// Prints where settings are read from
+    Path,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigGetArgs {
+    /// One key, or all below a table [default: all]
+    #[arg(value_name = "KEY")]
+    pub(crate) key: Option<String>,
+    /// As they hold for this session [default: for a new one in this folder]
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Prints the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -7,6 +7,7 @@ mod ask;
 mod auto;
 mod blob;
 mod closing;
+mod config;
 mod context;
 mod daemon;
 mod demo;
@@ -73,6 +74,7 @@ async fn command(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Why(args) => why::why(context, args).await,
         Command::Rules(args) => trust::rules(context, args).await,
         Command::Trust(args) => trust::trust(context, args).await,
+        Command::Config(command) => config::config(context, command).await,
         Command::Plan(PlanCommand::Show(args)) => sessions::plan_show(context, args).await,
         Command::Key(command) => key::key(context, command).await,
         Command::Daemon(command) => daemon::daemon(context, command).await,

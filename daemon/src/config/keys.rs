@@ -35,12 +35,93 @@ pub struct Key {
     pub about: &'static str,
 }
 
+impl Scope {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::User => "user",
+            Scope::Trusted => "trusted",
+            Scope::Project => "project",
+        }
+    }
+}
+
+impl Shape {
+    /// In words.
+    #[must_use]
+    pub fn holds(self) -> String {
+        match self {
+            Shape::Text => "a text".to_owned(),
+            Shape::Choice(words) => {
+                words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
+            }
+            Shape::Flag => "`true` or `false`".to_owned(),
+            Shape::Whole => "a whole number, at least 1".to_owned(),
+            Shape::Texts => "a list of texts".to_owned(),
+            Shape::Table => "a table".to_owned(),
+            Shape::Reserved => "reserved".to_owned(),
+        }
+    }
+}
+
 impl Key {
     /// The last word of its path.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.path.rsplit('.').next().unwrap_or(self.path)
     }
+
+    /// Whether `path` is a name of it: `providers.mine.base_url`.
+    #[must_use]
+    pub fn is_named(self, path: &str) -> bool {
+        let (mut own, mut named) = (self.path.split('.'), path.split('.'));
+        loop {
+            match (own.next(), named.next()) {
+                (None, None) => return true,
+                (Some("*"), Some(name)) if super::is_provider_name(name) => {}
+                (Some(own), Some(name)) if own == name && own != "*" => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// Whether it counts from the next start of the daemon only, and not for the next call.
+    #[must_use]
+    pub fn needs_a_start(self) -> bool {
+        let top = self.path.split('.').next().unwrap_or_default();
+        matches!(top, "model" | "providers" | "shell" | "retention") || self == PERMISSIONS_ALLOW_BYPASS
+    }
+
+    /// Whether what it holds may be a secret, and so is told to nobody: a command may have one in it, and so may whatever
+    /// the reserved tables will hold.
+    #[must_use]
+    pub fn may_be_secret(self) -> bool {
+        self == PROVIDER_KEY_COMMAND || self.shape == Shape::Reserved
+    }
+}
+
+/// The key that has this name.
+#[must_use]
+pub fn find(path: &str) -> Option<Key> {
+    ALL.iter().copied().find(|key| key.is_named(path))
+}
+
+/// The key that `path` may have been meant to name.
+#[must_use]
+pub fn nearest(path: &str) -> Option<String> {
+    let last = path.rsplit('.').next().unwrap_or(path);
+    if let Some(key) = ALL.iter().find(|key| key.name() == last && key.shape != Shape::Table) {
+        return Some(named_like(key.path, path));
+    }
+    let known: Vec<String> = ALL.iter().map(|key| named_like(key.path, path)).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    super::section::near(path, &known).first().map(|near| (*near).to_owned())
+}
+
+/// With the name that was typed in the place of the star.
+fn named_like(key: &str, typed: &str) -> String {
+    let name = typed.split('.').nth(1).filter(|name| super::is_provider_name(name)).unwrap_or("NAME");
+    key.replace('*', name)
 }
 
 macro_rules! keys {
@@ -99,23 +180,7 @@ mod tests {
     use super::*;
 
     fn row(key: &Key) -> String {
-        let holds = match key.shape {
-            Shape::Text => "a text".to_owned(),
-            Shape::Choice(words) => {
-                words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
-            }
-            Shape::Flag => "`true` or `false`".to_owned(),
-            Shape::Whole => "a whole number, at least 1".to_owned(),
-            Shape::Texts => "a list of texts".to_owned(),
-            Shape::Table => "a table".to_owned(),
-            Shape::Reserved => "reserved".to_owned(),
-        };
-        let scope = match key.scope {
-            Scope::User => "user",
-            Scope::Trusted => "trusted",
-            Scope::Project => "project",
-        };
-        format!("| `{}` | {holds} | {scope} | {} |", key.path, key.about)
+        format!("| `{}` | {} | {} | {} |", key.path, key.shape.holds(), key.scope.name(), key.about)
     }
 
     #[test]
@@ -135,6 +200,30 @@ mod tests {
             {
                 assert!(ALL[..at].iter().any(|before| before.path == above), "{}", key.path);
             }
+        }
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_name_and_a_slip_leads_to_it() {
+        for (name, path) in [
+            ("model", Some("model")),
+            ("providers.mine.base_url", Some("providers.*.base_url")),
+            ("providers.*.base_url", None),
+            ("providers..base_url", None),
+            ("providers.mine", None),
+            ("permissions.allow.more", None),
+            ("", None),
+        ] {
+            assert_eq!(find(name).map(|key| key.path), path, "{name}");
+        }
+        for (typed, meant) in [
+            ("permission.alow", Some("permissions.allow")),
+            ("allow", Some("permissions.allow")),
+            ("providers.mine.baseurl", Some("providers.mine.base_url")),
+            ("modle", Some("model")),
+            ("zebra", None),
+        ] {
+            assert_eq!(nearest(typed).as_deref(), meant, "{typed}");
         }
     }
 }

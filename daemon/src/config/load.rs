@@ -14,7 +14,7 @@ use super::{
 };
 
 /// No settings file of a person is longer.
-const MAX_BYTES: u64 = 1 << 20;
+pub(super) const MAX_BYTES: u64 = 1 << 20;
 
 /// Reads a settings file; a missing one gives the defaults.
 #[must_use]
@@ -62,7 +62,7 @@ fn unreadable(why: String) -> Loaded {
         model_doubts: vec![Doubt { about: Concern::All, why }],
         ..Settings::default()
     };
-    Loaded { settings, notices: vec![Notice { code: NoticeCode::UnreadableFile, text }] }
+    Loaded { settings, notices: vec![Notice { code: NoticeCode::UnreadableFile, text }], said: Vec::new() }
 }
 
 fn unreadable_rules(why: &str) -> Notice {
@@ -70,7 +70,9 @@ fn unreadable_rules(why: &str) -> Notice {
     Notice { code: NoticeCode::UnreadableRules, text }
 }
 
-fn parse(path: &Path, text: &str) -> Loaded {
+/// What `text` says, as the user's settings at `path`.
+#[must_use]
+pub fn parse(path: &Path, text: &str) -> Loaded {
     let mut source = Source::new(path, Layer::User, text);
     let table = match DeTable::parse(text) {
         Ok(table) => table.into_inner(),
@@ -81,13 +83,13 @@ fn parse(path: &Path, text: &str) -> Loaded {
         }
     };
     let mut settings = read_settings(Section::root(&mut source, table));
-    let Findings { mut notices, rules_doubt, model_doubts } = source.finish();
+    let Findings { mut notices, rules_doubt, model_doubts, said } = source.finish();
     settings.model_doubts = model_doubts;
     if let Some(why) = rules_doubt {
         notices.push(unreadable_rules(&why));
         settings.permissions = Permissions::Unreadable(why);
     }
-    Loaded { settings, notices }
+    Loaded { settings, notices, said }
 }
 
 fn read_settings(mut root: Section<'_, '_, '_>) -> Settings {

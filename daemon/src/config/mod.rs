@@ -2,10 +2,12 @@
 //! reason. The rules that deny are the exception: if they cannot be read, nothing with effects runs.
 
 mod doubt;
+mod edit;
 pub mod keys;
 mod load;
 mod project;
 mod providers;
+mod schema;
 mod section;
 mod stamp;
 #[cfg(test)]
@@ -16,9 +18,12 @@ use std::collections::BTreeMap;
 use agentd_protocol::Mode;
 
 pub use doubt::{Concern, Doubt, doubt_about};
-pub use load::{load, read_text};
+pub use edit::{Change, EditError, MAX_USER_BYTES, edit};
+pub use load::{load, parse, read_text};
 pub use project::{MAX_PROJECT_BYTES, Project, Widening, effective};
 pub use providers::{Dialect, ProviderSettings, is_provider_name};
+pub use schema::schema;
+pub use section::Said;
 pub use stamp::Stamp;
 
 /// All settings, each at its default if the file does not name it.
@@ -142,10 +147,12 @@ pub struct RetentionSettings {
 }
 
 /// Settings and what is wrong with their file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loaded {
     pub settings: Settings,
     pub notices: Vec<Notice>,
+    /// Every key that has a value.
+    pub said: Vec<Said>,
 }
 
 /// One mistake, for people.

@@ -7,7 +7,7 @@ use agentd_protocol::{Digest, Mode};
 use toml::de::DeTable;
 
 use super::keys;
-use super::section::{Findings, Section, Source};
+use super::section::{Findings, Said, Section, Source};
 use super::{Layer, Notice, NoticeCode, PermissionRules, Permissions, PlanVerify, RuleText, Settings};
 
 /// No project's settings are longer.
@@ -21,10 +21,12 @@ pub struct Widening {
     pub key: String,
     /// In one spelling, whatever the file's.
     pub content: String,
+    /// `file:line`.
+    pub place: String,
 }
 
 /// The settings of one project.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Project {
     deny: Vec<RuleText>,
     ask: Vec<RuleText>,
@@ -40,6 +42,8 @@ pub struct Project {
     /// Of [`Project::widening`]: trust holds for exactly this.
     pub digest: Digest,
     pub notices: Vec<Notice>,
+    /// Every key that has a value.
+    pub said: Vec<Said>,
 }
 
 impl Default for Project {
@@ -55,6 +59,7 @@ impl Default for Project {
             widening: Vec::new(),
             digest: digest(&[]),
             notices: Vec::new(),
+            said: Vec::new(),
         }
     }
 }
@@ -90,10 +95,20 @@ impl Project {
             }
         };
         let mut project = read(Section::root(&mut source, table));
-        let Findings { notices, rules_doubt, .. } = source.finish();
+        let Findings { notices, rules_doubt, said, .. } = source.finish();
         if let Some(why) = rules_doubt {
             project = Self::unreadable(why);
         }
+        for item in &mut project.widening {
+            if item.place.is_empty() {
+                item.place = said
+                    .iter()
+                    .find(|said| said.path == item.key)
+                    .map(|said| said.place.clone())
+                    .unwrap_or_default();
+            }
+        }
+        project.said = said;
         let more = notices.len().saturating_sub(MAX_NOTICES);
         project.notices.extend(notices.into_iter().take(MAX_NOTICES));
         if more > 0 {
@@ -110,7 +125,7 @@ fn read(mut root: Section<'_, '_, '_>) -> Project {
     let mut project = Project::default();
     let mut widening = Vec::new();
     project.model = root.text(keys::MODEL);
-    widening.extend(project.model.iter().map(|model| (keys::MODEL.path.to_owned(), format!("{model:?}"))));
+    widening.extend(project.model.iter().map(|model| widens(keys::MODEL.path, format!("{model:?}"), None)));
     project.mode = root.parsed(keys::MODE, |text| match text.parse() {
         Ok(Mode::Auto | Mode::BypassPermissions) => {
             Err("another one in a project: auto and bypassPermissions count only in your own settings".into())
@@ -118,7 +133,7 @@ fn read(mut root: Section<'_, '_, '_>) -> Project {
         Ok(mode) => Ok(mode),
         Err(_) => Err("the name of a mode".into()),
     });
-    widening.extend(project.mode.iter().map(|mode| (keys::MODE.path.to_owned(), format!("\"{mode}\""))));
+    widening.extend(project.mode.iter().map(|mode| widens(keys::MODE.path, format!("\"{mode}\""), None)));
 
     let mut plan = root.table(keys::PLAN);
     plan.pass_over_user_keys();
@@ -132,19 +147,24 @@ fn read(mut root: Section<'_, '_, '_>) -> Project {
     project.ask = permissions.closing_rules(keys::PERMISSIONS_ASK);
     project.allow = permissions.rules(keys::PERMISSIONS_ALLOW);
     permissions.finish();
-    let allow = project.allow.iter().map(|rule| (keys::PERMISSIONS_ALLOW.path.to_owned(), rule.text.clone()));
-    widening.extend(allow);
+    let allow = |rule: &RuleText| widens(keys::PERMISSIONS_ALLOW.path, rule.text.clone(), Some(&rule.place));
+    widening.extend(project.allow.iter().map(allow));
 
     widening.extend(root.reserved());
     root.finish();
-    project.widening = widening.into_iter().map(|(key, content)| Widening { key, content }).collect();
+    project.widening = widening;
     project
 }
 
-/// Lengths stand before the texts, so that no two lists read the same.
+/// Where `place` is absent it is the key's own.
+fn widens(key: &str, content: String, place: Option<&String>) -> Widening {
+    Widening { key: key.to_owned(), content, place: place.cloned().unwrap_or_default() }
+}
+
+/// Lengths stand before the texts, so that no two lists read the same. Where in the file they stand is no part of it.
 fn digest(widening: &[Widening]) -> Digest {
     let mut bytes = Vec::new();
-    for Widening { key, content } in widening {
+    for Widening { key, content, place: _ } in widening {
         for text in [key, content] {
             bytes.extend_from_slice(&(text.len() as u64).to_be_bytes());
             bytes.extend_from_slice(text.as_bytes());

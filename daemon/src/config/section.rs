@@ -7,19 +7,33 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::{self, Key, Scope, Shape};
-use super::{Concern, Doubt, Layer, Notice, NoticeCode, RuleText};
+use super::{Concern, Doubt, Layer, Notice, NoticeCode, RuleText, Widening};
 
 /// The file being read, and what has been found wrong with it.
 pub(super) struct Source<'a> {
     path: &'a Path,
     layer: Layer,
-    text: &'a str,
+    /// Where each line ends. A file may have thousands of rules, and each is told with its line.
+    newlines: Vec<usize>,
     /// Each with the place it is about, since tables are not read in the order of the file.
     notices: Vec<(usize, Notice)>,
     /// The first reason to believe that rules are not as the user meant them.
     rules_doubt: Option<String>,
     /// With the place each is about.
     model_doubts: Vec<(usize, Doubt)>,
+    said: Vec<Said>,
+}
+
+/// What a file says about one key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    /// With names in the place of stars.
+    pub path: String,
+    pub value: serde_json::Value,
+    /// `file:line`.
+    pub place: String,
+    /// Why it does not count, whoever is trusted.
+    pub problem: Option<String>,
 }
 
 /// What reading the file has found wrong with it.
@@ -30,11 +44,22 @@ pub(super) struct Findings {
     pub(super) rules_doubt: Option<String>,
     /// In the order of the file.
     pub(super) model_doubts: Vec<Doubt>,
+    /// Every key that has a value, in the order in which they were read.
+    pub(super) said: Vec<Said>,
 }
 
 impl<'a> Source<'a> {
     pub(super) fn new(path: &'a Path, layer: Layer, text: &'a str) -> Self {
-        Self { path, layer, text, notices: Vec::new(), rules_doubt: None, model_doubts: Vec::new() }
+        let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        Self {
+            path,
+            layer,
+            newlines: newlines.map(|(at, _)| at).collect(),
+            notices: Vec::new(),
+            rules_doubt: None,
+            model_doubts: Vec::new(),
+            said: Vec::new(),
+        }
     }
 
     pub(super) fn finish(mut self) -> Findings {
@@ -43,6 +68,7 @@ impl<'a> Source<'a> {
         Findings {
             notices: self.notices.into_iter().map(|(_, notice)| notice).collect(),
             rules_doubt: self.rules_doubt,
+            said: self.said,
             model_doubts: self.model_doubts.into_iter().map(|(_, doubt)| doubt).collect(),
         }
     }
@@ -58,9 +84,21 @@ impl<'a> Source<'a> {
     }
 
     fn place(&self, span: &Range<usize>) -> String {
-        let before = self.text.get(..span.start).unwrap_or_default();
-        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        let line = self.newlines.partition_point(|newline| *newline < span.start) + 1;
         format!("{}:{line}", self.path.display())
+    }
+
+    /// A key of the file that `what` is said of cannot count.
+    fn fault(&mut self, path: &str, what: &str) {
+        if let Some(said) = self.said.iter_mut().rev().find(|said| said.path == path) {
+            said.problem = Some(what.to_owned());
+        }
+    }
+
+    fn hear(&mut self, path: String, value: &Spanned<DeValue<'_>>, problem: Option<String>) {
+        let place = self.place(&value.span());
+        self.said.retain(|said| said.path != path);
+        self.said.push(Said { path, value: json(value.get_ref()), place, problem });
     }
 
     fn bad_value(&mut self, span: &Range<usize>, what: &str) {
@@ -99,7 +137,11 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
 
     fn take(&mut self, key: Key) -> Option<Spanned<DeValue<'t>>> {
         self.known.push(key.name());
-        self.table.as_mut()?.remove(key.name())
+        let value = self.table.as_mut()?.remove(key.name())?;
+        if key.shape != Shape::Table {
+            self.source.hear(self.full(key.name()), &value, None);
+        }
+        Some(value)
     }
 
     fn full(&self, key: &str) -> String {
@@ -108,6 +150,7 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
 
     fn wrong(&mut self, key: &str, span: &Range<usize>, wanted: &str) {
         let full = self.full(key);
+        self.source.fault(&full, &format!("it must be {wanted}"));
         if let Some(about) = self.concern(&[key]) {
             let what = format!("`{full}` must be {wanted}");
             self.source.bad_value(span, &what);
@@ -252,13 +295,14 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
             }
             return;
         }
+        self.source.hear(path.to_owned(), value, Some("it counts only in your own settings".to_owned()));
         let what = format!("`{path}` counts only in your own settings; here it is passed over");
         self.source.tell(&value.span(), NoticeCode::UserOnly, &what);
     }
 
-    /// Takes the names of things that are not built yet, and says so. What a project would switch on by them is
-    /// `(key, content)`.
-    pub(super) fn reserved(&mut self) -> Vec<(String, String)> {
+    /// Takes the names of things that are not built yet, and says so. What a project would switch on by them: each entry of
+    /// a table by itself, so that a diff names what has changed.
+    pub(super) fn reserved(&mut self) -> Vec<Widening> {
         let prefix = self.prefix.clone();
         let mut found = Vec::new();
         for key in keys::ALL.iter().filter(|key| key.shape == Shape::Reserved) {
@@ -266,9 +310,25 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
                 continue;
             }
             let Some(value) = self.take(*key) else { continue };
+            self.source.fault(key.path, "it is not built yet");
             let what = format!("`{}` is not built yet; it does nothing", key.path);
             self.source.tell(&value.span(), NoticeCode::NotBuilt, &what);
-            found.push((key.path.to_owned(), canonical(value.get_ref())));
+            let item = |key: String, value: &Spanned<DeValue<'_>>| Widening {
+                key,
+                content: canonical(value.get_ref()),
+                place: self.source.place(&value.span()),
+            };
+            match value.get_ref() {
+                DeValue::Table(table) if !table.is_empty() => {
+                    let mut items: Vec<_> = table
+                        .iter()
+                        .map(|(name, value)| item(format!("{}.{}", key.path, bare(name.get_ref())), value))
+                        .collect();
+                    items.sort_by(|a, b| a.key.cmp(&b.key));
+                    found.extend(items);
+                }
+                _ => found.push(item(key.path.to_owned(), &value)),
+            }
         }
         found
     }
@@ -278,6 +338,7 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
         let Some(value) = self.take(key) else { return Vec::new() };
         self.as_rules(value.get_ref()).unwrap_or_else(|| {
             let full = self.full(key.name());
+            self.source.fault(&full, "it must be a list of texts");
             self.source.doubt_rules(&value.span(), &format!("`{full}` must be a list of texts"));
             Vec::new()
         })
@@ -385,8 +446,34 @@ fn as_texts(value: &DeValue<'_>) -> Option<Vec<String>> {
         .collect()
 }
 
+/// A name as TOML writes it.
+fn bare(name: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if !name.is_empty() && name.chars().all(is_bare) { name.to_owned() } else { format!("{name:?}") }
+}
+
+/// A value as clients see it.
+fn json(value: &DeValue<'_>) -> serde_json::Value {
+    match value {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or_else(|_| number.as_str().into(), serde_json::Value::from),
+        DeValue::Float(number) => {
+            number.as_str().parse::<f64>().map_or_else(|_| number.as_str().into(), serde_json::Value::from)
+        }
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Datetime(time) => time.to_string().into(),
+        DeValue::Array(items) => items.iter().map(|item| json(item.get_ref())).collect(),
+        DeValue::Table(table) => {
+            let entries =
+                table.iter().map(|(name, value)| (name.get_ref().to_string(), json(value.get_ref())));
+            serde_json::Value::Object(entries.collect())
+        }
+    }
+}
+
 /// The keys that may have been meant, the likeliest first.
-fn near(key: &str, known: &[&'static str]) -> Vec<&'static str> {
+pub(super) fn near<'k>(key: &str, known: &[&'k str]) -> Vec<&'k str> {
     // Case and hyphens are what people get wrong most.
     let plain: String = key.to_lowercase().replace('-', "_").chars().take(64).collect();
     let mut near = similar::get_close_matches(plain.as_str(), known, known.len(), 0.7);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentd_protocol::SessionId;
+use agentd_protocol::config::{ConfigGetParams, ConfigGetResult, ConfigSetParams, ConfigSetResult};
 use agentd_protocol::permission::{ForgetParams, ForgetResult};
 use agentd_protocol::trust::{TrustAction, TrustItem, TrustParams, TrustResult};
 
@@ -11,7 +12,7 @@ use crate::config::Project;
 use crate::session::command::Caller;
 use crate::session::command::Command;
 use crate::session::deps::Deps;
-use crate::session::{Inquiry, SessionError, blocking, unkept};
+use crate::session::{Inquiry, SessionError, blocking, settings, unkept};
 use crate::store::kept::Trusted;
 use crate::workspace;
 
@@ -80,6 +81,36 @@ impl Registry {
             })
         })
         .await
+    }
+
+    /// What each setting holds, and who said so.
+    ///
+    /// # Errors
+    /// There is no such session, folder or key.
+    pub async fn config(self: &Arc<Self>, params: ConfigGetParams) -> Result<ConfigGetResult, SessionError> {
+        let of = match params.session_id {
+            Some(id) => {
+                let state = self.snapshot(id).await?.state;
+                let own = settings::Own { mode: state.mode, model: format!("{}/{}", state.model.provider, state.model.model) };
+                settings::Of { cwd: Some(state.cwd.into()), session: Some(own) }
+            }
+            None => {
+                let cwd = params.cwd.as_deref().map(workspace::project_folder).transpose();
+                let cwd = cwd.map_err(|error| SessionError::invalid("cwd", error.to_string()))?;
+                settings::Of { cwd, session: None }
+            }
+        };
+        let policies = Arc::clone(&self.deps.policies);
+        blocking(move || policies.config(of, params.key.as_deref())).await
+    }
+
+    /// Writes one setting into a file.
+    ///
+    /// # Errors
+    /// Nothing was written.
+    pub async fn set_config(&self, params: ConfigSetParams) -> Result<ConfigSetResult, SessionError> {
+        let policies = Arc::clone(&self.deps.policies);
+        blocking(move || policies.set_config(&params)).await
     }
 
     /// Forgets a rule that a person's answer made for a project.

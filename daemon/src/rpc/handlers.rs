@@ -265,6 +265,13 @@ fn permissions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
         let caller = caller(&daemon, &connection);
         daemon.registry.trust(params, &caller).await.map_err(wire)
     })?;
+    method::<method::ConfigGet, _, _, _>(m, |params, daemon, _| async move {
+        daemon.registry.config(params).await.map_err(wire)
+    })?;
+    method::<method::ConfigSet, _, _, _>(m, |params, daemon, connection| async move {
+        person_only(&connection)?;
+        daemon.registry.set_config(params).await.map_err(wire)
+    })?;
     method::<method::PermissionCheck, _, _, _>(m, |params, daemon, _| async move {
         let inquiry =
             daemon.registry.inquiry(params.session_id, params.cwd.as_deref()).await.map_err(wire)?;

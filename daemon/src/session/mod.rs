@@ -35,6 +35,7 @@ pub mod recover;
 mod request;
 pub mod resets;
 mod rewind;
+pub mod settings;
 pub mod state;
 pub mod step;
 mod stopping;

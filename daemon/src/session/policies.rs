@@ -56,7 +56,7 @@ pub struct Policies {
     home: PathBuf,
     host: Host,
     /// As they were at the start: what only a start can change is taken from here.
-    started: Settings,
+    started: Arc<Loaded>,
     trust: Arc<dyn Trust>,
     cache: Mutex<Cache>,
 }
@@ -79,6 +79,17 @@ struct Known {
     notices: Vec<Notice>,
 }
 
+/// A project's settings as they stand.
+#[derive(Clone, Debug)]
+pub struct ProjectNow {
+    pub root: PathBuf,
+    pub file: PathBuf,
+    pub exists: bool,
+    pub settings: Project,
+    /// Whether all of it counts.
+    pub trusted: bool,
+}
+
 /// A project's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
@@ -93,8 +104,8 @@ impl Policies {
     pub fn open(user_file: PathBuf, home: PathBuf, host: Host, trust: Arc<dyn Trust>) -> Self {
         let stamp = Stamp::of(&user_file);
         let loaded = Arc::new(config::load(&user_file));
-        let started = loaded.settings.clone();
-        let (policy, _) = policy_of(&loaded.settings, host, &started);
+        let started = Arc::clone(&loaded);
+        let (policy, _) = policy_of(&loaded.settings, host, &started.settings);
         let cache = Cache {
             stamp,
             user: loaded,
@@ -108,7 +119,7 @@ impl Policies {
     /// The settings of the daemon's start.
     #[must_use]
     pub fn started(&self) -> &Settings {
-        &self.started
+        &self.started.settings
     }
 
     /// The user's own settings, as they were last read.
@@ -151,7 +162,7 @@ impl Policies {
             return Arc::clone(&known.policy);
         }
         let settings = config::effective(&cache.user.settings, &project, trusted);
-        let (mut policy, _) = policy_of(&settings, self.host, &self.started);
+        let (mut policy, _) = policy_of(&settings, self.host, self.started());
         policy.model = project.model.clone().filter(|_| trusted);
         let notices = project_notices(&path, &project, trusted);
         let before = cache.projects.get(&root).map(|known| known.notices.clone()).unwrap_or_default();
@@ -178,6 +189,39 @@ impl Policies {
         Some((root, project))
     }
 
+    /// The same with where it stands, and whether it is trusted. Blocks.
+    #[must_use]
+    pub fn project_now(&self, cwd: &Path) -> Option<ProjectNow> {
+        let root = workspace::project_root(cwd, &self.home)?;
+        let (source, settings) = project_in(&root);
+        let trusted = settings.widening.is_empty() || self.trust.is_trusted(&root, settings.digest);
+        let file = root.join(workspace::PROJECT_SETTINGS);
+        Some(ProjectNow { file, exists: source != Source::Absent, settings, trusted, root })
+    }
+
+    #[must_use]
+    pub fn user_file(&self) -> &Path {
+        &self.user_file
+    }
+
+    #[must_use]
+    pub fn host(&self) -> Host {
+        self.host
+    }
+
+    /// The user's file as it stands. Blocks.
+    #[must_use]
+    pub fn user_now(&self) -> Arc<Loaded> {
+        self.look_at_user_file();
+        Arc::clone(&self.lock().user)
+    }
+
+    /// The user's file as it stood at the daemon's start.
+    #[must_use]
+    pub fn loaded_at_start(&self) -> Arc<Loaded> {
+        Arc::clone(&self.started)
+    }
+
     /// What is to be said of the settings of the project that a folder is in. Blocks.
     #[must_use]
     pub fn project_notices(&self, cwd: &Path) -> Vec<Notice> {
@@ -201,7 +245,7 @@ impl Policies {
     }
 
     fn user_notices(&self, user: &Loaded) -> Vec<Notice> {
-        let changed = needs_a_start(&self.started, &user.settings).then(|| Notice {
+        let changed = needs_a_start(self.started(), &user.settings).then(|| Notice {
             code: "config.changed".into(),
             text: format!(
                 "{} was changed after agentd had read it, at its start: rules hold at once, models, providers, shell.env, \
@@ -209,14 +253,14 @@ impl Policies {
                 self.user_file.display()
             ),
         });
-        let (_, found) = policy_of(&user.settings, self.host, &self.started);
+        let (_, found) = policy_of(&user.settings, self.host, self.started());
         changed.into_iter().chain(user.notices.iter().map(wire)).chain(found).collect()
     }
 
     fn look_at_user_file(&self) {
         let Some(stamp) = self.changed_user_file() else { return };
         let loaded = Arc::new(config::load(&self.user_file));
-        let (policy, _) = policy_of(&loaded.settings, self.host, &self.started);
+        let (policy, _) = policy_of(&loaded.settings, self.host, self.started());
         let notices = self.user_notices(&loaded);
         let before = Arc::clone(&self.lock().user);
         let before = self.user_notices(&before);
@@ -302,6 +346,25 @@ fn needs_a_start(started: &Settings, now: &Settings) -> bool {
         || started.retention != now.retention
         || started.model_doubts != now.model_doubts
         || bypass
+}
+
+/// What is wrong with the rules of `new`, the settings at `file`, that was not with those of `old`.
+#[must_use]
+pub fn new_rule_mistakes(file: &Path, layer: config::Layer, old: &str, new: &str) -> Vec<String> {
+    let mistakes = |text: &str| {
+        let settings = match layer {
+            config::Layer::User => config::parse(file, text).settings,
+            config::Layer::Project => {
+                config::effective(&Settings::default(), &Project::parse(file, text.as_bytes()), true)
+            }
+        };
+        match settings.permissions {
+            Permissions::Rules(rules) => rules_of(&rules).1,
+            Permissions::Unreadable(why) => vec![Notice { code: String::new(), text: why }],
+        }
+    };
+    let old: Vec<String> = mistakes(old).into_iter().map(|notice| notice.text).collect();
+    mistakes(new).into_iter().map(|notice| notice.text).filter(|text| !old.contains(text)).collect()
 }
 
 /// The settings' rules as the gate's.

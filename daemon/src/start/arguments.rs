@@ -27,7 +27,11 @@ pub(super) struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Subcommand {
     /// Print the JSON Schema of the protocol
-    Schema,
+    Schema {
+        /// Of the settings file instead
+        #[arg(long)]
+        settings: bool,
+    },
     /// Serve canned model answers from FILE, for tests
     #[command(hide = true)]
     Playback {

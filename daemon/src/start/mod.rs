@@ -77,8 +77,8 @@ pub fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    if let Some(Subcommand::Schema) = arguments.command {
-        return print_schema();
+    if let Some(Subcommand::Schema { settings }) = arguments.command {
+        return print_schema(&if settings { config::schema() } else { agentd_protocol::schema::document() });
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8))
@@ -110,8 +110,8 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn print_schema() -> ExitCode {
-    let mut text = serde_json::to_string_pretty(&agentd_protocol::schema::document()).unwrap_or_default();
+fn print_schema(schema: &serde_json::Value) -> ExitCode {
+    let mut text = serde_json::to_string_pretty(schema).unwrap_or_default();
     text.push('\n');
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,

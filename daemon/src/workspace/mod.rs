@@ -31,8 +31,8 @@ pub use links::links_among;
 pub use locate::{Base, Located, locate, locate_entry};
 pub use programs::is_foreign_program;
 pub use project::{
-    PROJECT_SETTINGS, ProjectFacts, fill_if_empty, is_still_there, project_facts, project_folder,
-    project_root, project_settings,
+    PROJECT_SETTINGS, ProjectFacts, fill_if_empty, is_still_there, is_there, locate_project_settings,
+    project_facts, project_folder, project_root, project_settings,
 };
 pub use walk::{Depth, Found, Walk, WalkEnd, walk};
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Base, Kind, PathError, locate, locate_entry};
+use super::{Base, Kind, Located, PathError, locate, locate_entry};
 
 /// Bytes read of one file of instructions; a little more than is passed on, so that a cut is noticed.
 const MAX_INSTRUCTIONS: u64 = 256 * 1024;
@@ -54,19 +54,34 @@ pub fn project_root(cwd: &Path, home: &Path) -> Option<PathBuf> {
 /// # Errors
 /// It is a link or lies behind one, no regular file, over `limit` bytes, or not readable.
 pub fn project_settings(root: &Path, limit: u64) -> Result<Option<Vec<u8>>, PathError> {
-    let located = match locate_entry(&root.join(PROJECT_SETTINGS)) {
+    let located = match locate_project_settings(root) {
         Ok(located) => located,
         Err(PathError::Missing { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let expected = root.join(PROJECT_SETTINGS);
     if located.found().is_none() {
         return Ok(None);
     }
+    located.read(limit).map(|content| Some(content.bytes))
+}
+
+/// Where the settings of the project at `root`, its true name, stand or would stand.
+///
+/// # Errors
+/// It is a link or lies behind one.
+pub fn locate_project_settings(root: &Path) -> Result<Located, PathError> {
+    let expected = root.join(PROJECT_SETTINGS);
+    let located = locate_entry(&expected)?;
     if located.real != expected {
         return Err(PathError::NotRegular { path: expected, kind: Kind::Link });
     }
-    located.read(limit).map(|content| Some(content.bytes))
+    Ok(located)
+}
+
+/// Whether there is anything at `path`.
+#[must_use]
+pub fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
 }
 
 /// What a project says about itself.

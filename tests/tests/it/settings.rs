@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agentd_tests::{Reply, Script, World, call};
+use agentd_tests::{Reply, Script, World, call, program};
 use serde_json::json;
 
 /// Puts a new text in place of a file at once, as an editor does.
@@ -58,4 +58,45 @@ fn a_rule_of_a_project_that_nobody_trusts_ends_what_waits_and_allows_nothing() {
     chat.prompt("Go");
     chat.approval();
     assert!(!project.path.join("new.txt").exists());
+}
+
+fn agentctl(world: &World, args: &[&str]) -> (i32, String) {
+    let output = std::process::Command::new(program("agentctl"))
+        .args(args)
+        .current_dir(world.home.project().path)
+        .env_clear()
+        .envs(world.home.env())
+        .output()
+        .unwrap();
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output.status.code().unwrap(), text)
+}
+
+#[test]
+fn a_setting_is_asked_for_and_changed_by_command_and_the_rest_of_the_file_stays() {
+    let world = World::new(Script::new());
+    let file = world.home.path("config/agentd/config.toml");
+    let before = std::fs::read_to_string(&file).unwrap();
+    save(&file, &format!("# mine\n{before}"));
+    let (code, text) = agentctl(&world, &["config", "set", "permissions.deny", "['Bash(rm *)']"]);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(
+        std::fs::read_to_string(&file).unwrap(),
+        format!("# mine\n{before}\n[permissions]\ndeny = [\"Bash(rm *)\"]\n")
+    );
+    let (code, text) = agentctl(&world, &["why", "rm x"]);
+    assert!(code == 0 && text.contains("rule.deny") || text.contains("deny"), "{text}");
+    let (code, text) = agentctl(&world, &["config", "set", "shell.env", "['X']", "--project"]);
+    assert_eq!(code, 5, "{text}");
+    let (code, text) = agentctl(&world, &["config", "set", "mode", "acceptEdits", "--project"]);
+    assert!(code == 0 && text.contains("nobody has trusted it") && text.contains("agentctl trust"), "{text}");
+    let (code, text) = agentctl(&world, &["config", "get", "mode"]);
+    assert!(code == 0 && text.contains("passed over: nobody has trusted it"), "{text}");
+    let (code, text) = agentctl(&world, &["config", "set", "mdoe", "plan"]);
+    assert!(code == 1 && text.contains("did you mean `mode`?"), "{text}");
+    let (code, text) = agentctl(&world, &["config", "unset", "permissions.deny"]);
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = agentctl(&world, &["config", "path"]);
+    assert!(code == 0 && text.lines().count() == 2, "{text}");
 }

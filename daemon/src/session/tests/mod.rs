@@ -6,6 +6,7 @@ mod fold;
 mod project;
 mod recover;
 mod replay;
+mod settings;
 mod simulate;
 mod step;
 
