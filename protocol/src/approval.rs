@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::ids::{ApprovalId, CallId, Digest, SessionId};
 use crate::mode::Mode;
 use crate::time::Timestamp;
+use crate::trust::TrustItem;
 
 /// A pending approval, whole: what a person needs to see to answer it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +38,8 @@ pub enum Subject {
     Plan { plan: PlanSubject },
     /// The agent asks a person something.
     Question { question: QuestionSubject },
+    /// May this project switch on what its settings say? The turn does not wait for it.
+    Trust { trust: TrustSubject },
 }
 
 impl Subject {
@@ -46,6 +49,7 @@ impl Subject {
             Subject::Tool { .. } => ApprovalKind::Tool,
             Subject::Plan { .. } => ApprovalKind::Plan,
             Subject::Question { .. } => ApprovalKind::Question,
+            Subject::Trust { .. } => ApprovalKind::Trust,
         }
     }
 }
@@ -57,6 +61,7 @@ pub enum ApprovalKind {
     Tool,
     Plan,
     Question,
+    Trust,
 }
 
 impl ApprovalKind {
@@ -66,6 +71,7 @@ impl ApprovalKind {
             ApprovalKind::Tool => "tool",
             ApprovalKind::Plan => "plan",
             ApprovalKind::Question => "question",
+            ApprovalKind::Trust => "trust",
         }
     }
 }
@@ -126,6 +132,26 @@ pub struct PlanSubject {
     /// carry the plan out are `conflict`, but with `editedPlan`. Not part of the digest.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub blocked: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TrustSubject {
+    /// The project's folder, by its true name.
+    pub root: String,
+    /// Its settings.
+    pub file: String,
+    /// All that they would switch on. Their deny and ask rules are not among it: those count in any case.
+    pub items: Vec<TrustItem>,
+    /// Of `items`, as `project/trust` tells it.
+    pub revision: Digest,
+    /// From what was trusted to `items`, as a unified diff, where something else was trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+    /// Who trusted that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trusted_by: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -193,10 +219,14 @@ pub enum ChoiceId {
     Answer,
     /// question: no answer.
     Decline,
+    /// trust: it switches on exactly what is shown, in every session of this project.
+    Trust,
+    /// trust: it does not, and nobody is asked again until it says something else.
+    Untrusted,
 }
 
 impl ChoiceId {
-    pub const ALL: [ChoiceId; 10] = [
+    pub const ALL: [ChoiceId; 12] = [
         ChoiceId::AllowOnce,
         ChoiceId::AllowForSession,
         ChoiceId::AllowAlways,
@@ -207,6 +237,8 @@ impl ChoiceId {
         ChoiceId::KeepPlanning,
         ChoiceId::Answer,
         ChoiceId::Decline,
+        ChoiceId::Trust,
+        ChoiceId::Untrusted,
     ];
 
     #[must_use]
@@ -222,6 +254,8 @@ impl ChoiceId {
             ChoiceId::KeepPlanning => "keepPlanning",
             ChoiceId::Answer => "answer",
             ChoiceId::Decline => "decline",
+            ChoiceId::Trust => "trust",
+            ChoiceId::Untrusted => "untrusted",
         }
     }
 }
@@ -281,7 +315,7 @@ impl RespondParams {
             digest: approval.digest,
             revision: match &approval.subject {
                 Subject::Plan { plan } => Some(plan.revision),
-                Subject::Tool { .. } | Subject::Question { .. } => None,
+                Subject::Tool { .. } | Subject::Question { .. } | Subject::Trust { .. } => None,
             },
             feedback: None,
             comments: Vec::new(),

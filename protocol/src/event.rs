@@ -369,7 +369,7 @@ pub enum Resolution {
     Answered,
     /// A mode or rule change made the answer unnecessary.
     SettledByMode,
-    /// The turn ended, or the mode no longer permits it.
+    /// The turn ended, or the mode no longer permits it; trust: answered elsewhere, or there is nothing to trust any more.
     Cancelled,
     Expired,
 }

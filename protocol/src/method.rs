@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    approval, blob, changes, config, daemon, event, history, initialize, key, permission, plan, search, session,
-    transfer, trust, turn,
+    approval, blob, changes, config, daemon, event, history, initialize, key, permission, plan, search,
+    session, transfer, trust, turn,
 };
 
 /// A method of the protocol.

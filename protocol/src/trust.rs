@@ -30,6 +30,7 @@ pub enum TrustAction {
     #[default]
     Show,
     Trust,
+    /// Trusts it no more, or never did: nobody is asked again until its settings say something else.
     Untrust,
 }
 
@@ -64,4 +65,7 @@ pub struct TrustItem {
     pub key: String,
     /// Its value, whole.
     pub content: String,
+    /// `file:line`. Not part of any digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
 }

@@ -174,6 +174,7 @@ pub(crate) async fn deny(context: &Context, args: DenyArgs) -> Result<Exit, Fail
         Subject::Tool { .. } => ChoiceId::Deny,
         Subject::Plan { .. } => ChoiceId::KeepPlanning,
         Subject::Question { .. } => ChoiceId::Decline,
+        Subject::Trust { .. } => ChoiceId::Untrusted,
     };
     // Refusing widens nothing, so nobody has to prove what was seen.
     let params = RespondParams { feedback: args.message, ..RespondParams::to(&waiting.approval, choice) };
@@ -224,7 +225,7 @@ fn named(
             ("--digest", args.digest.as_deref(), approval.digest)
         }
         Subject::Plan { plan } => ("--revision", args.revision.as_deref(), plan.revision),
-        Subject::Tool { .. } | Subject::Question { .. } => {
+        Subject::Tool { .. } | Subject::Question { .. } | Subject::Trust { .. } => {
             ("--digest", args.digest.as_deref(), approval.digest)
         }
     };

@@ -65,7 +65,7 @@ impl Ask {
     fn first_stage(approval: &Approval) -> Stage {
         match approval.subject {
             Subject::Question { .. } => Stage::Answering(Vec::new()),
-            Subject::Tool { .. } | Subject::Plan { .. } => Stage::Choosing,
+            Subject::Tool { .. } | Subject::Plan { .. } | Subject::Trust { .. } => Stage::Choosing,
         }
     }
 

@@ -26,6 +26,8 @@ impl Auto {
                 }
             }
             Subject::Tool { .. } => (ChoiceId::AllowOnce, None, Vec::new()),
+            // The sample project asks for none.
+            Subject::Trust { .. } => (ChoiceId::Untrusted, None, Vec::new()),
             Subject::Question { question } => {
                 let first = |question: &agentd_protocol::approval::Question| {
                     question

@@ -126,7 +126,10 @@ fn shown(entry: &ConfigEntry) -> String {
 }
 
 fn whence(layer: ConfigLayer, place: Option<&str>, home: Option<&Path>) -> String {
-    place.map_or_else(|| layer.name().to_owned(), |place| format!("{} {}", layer.name(), short_path(place, home)))
+    place.map_or_else(
+        || layer.name().to_owned(),
+        |place| format!("{} {}", layer.name(), short_path(place, home)),
+    )
 }
 
 /// Everything about one key.
@@ -259,7 +262,8 @@ mod tests {
         "#);
         let hidden = ConfigEntry { hidden: true, value: Value::Null, ..entry() };
         assert!(text(&[short(&hidden, home)]).starts_with("mode = (set, not shown)"));
-        let result = ConfigSetResult { path: "/home/u/api/.agentd/config.toml".into(), changed: true, entry: entry() };
+        let result =
+            ConfigSetResult { path: "/home/u/api/.agentd/config.toml".into(), changed: true, entry: entry() };
         insta::assert_snapshot!(text(&set_lines(&result, false, ConfigTarget::Project, "ctl", home)), @r"
         mode is set in ~/api/.agentd/config.toml.
         It does not count: nobody has trusted it.

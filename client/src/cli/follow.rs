@@ -59,6 +59,8 @@ pub(crate) enum Output {
     Earlier(u64),
     /// A person is asked.
     Ask(Box<Approval>),
+    /// A person is asked, and nothing waits for the answer.
+    Told(Box<Approval>),
     /// The approval with this id is about other content now.
     Changed(Box<Approval>),
     /// The approval needs no answer any more; the line says who settled it, unless it was this client.
@@ -131,6 +133,8 @@ pub(crate) struct Follow {
     author: Option<PlanAuthor>,
     /// Approvals that were output and are not settled.
     asked: Vec<Approval>,
+    /// The question whether the project is trusted, as it was told.
+    trust: Option<Approval>,
     /// What could be chosen, of approvals that are not settled.
     choices: HashMap<ApprovalId, Vec<Choice>>,
     /// Whether a command ran in this turn.
@@ -162,6 +166,7 @@ impl Follow {
             prompts: HashMap::new(),
             author: None,
             asked: Vec::new(),
+            trust: None,
             choices: HashMap::new(),
             commands_ran: false,
             files: BTreeMap::new(),

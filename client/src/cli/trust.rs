@@ -171,7 +171,7 @@ mod tests {
         TrustResult {
             root: "/home/u/api".into(),
             trusted,
-            items: vec![TrustItem { key: "permissions.allow".into(), content: content.into() }],
+            items: vec![TrustItem { key: "permissions.allow".into(), content: content.into(), place: None }],
             digest: Digest::from_bytes([0x3f; 32]),
             diff: (!trusted && by.is_some()).then(|| "-a\n+b\n".to_owned()),
             by: by.map(str::to_owned),

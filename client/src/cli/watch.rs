@@ -28,7 +28,7 @@ use super::follow::{Finished, Follow, Goal, OnInterrupt, Output};
 use super::screen::Screen;
 use super::signals::{Caught, Signals};
 use super::terminal::{Terminal, Typed};
-use crate::render::{Line, Style};
+use crate::render::{Line, Style, approval};
 
 use asking::{Shown, keep_draft};
 pub(crate) use asking::{TYPE_AHEAD, changed_text, sent, settled_text};
@@ -198,7 +198,7 @@ impl Watch {
             return Ok(state.last_outcome.map_or(Exit::Finished, Exit::of_outcome));
         }
         let exit = match self.target.goal {
-            Goal::Turn(_) if !state.approvals.is_empty() => Exit::Waiting,
+            Goal::Turn(_) if state.activity == Activity::Waiting => Exit::Waiting,
             Goal::Turn(_) => Exit::LeftRunning,
             Goal::Session | Goal::WholeSession => Exit::Finished,
         };
@@ -343,6 +343,7 @@ impl Watch {
                 )?;
             }
             Output::Ask(approval) => self.queue.push_back(*approval),
+            Output::Told(approval) => self.tell_trust(&approval)?,
             Output::Changed(approval) => self.changed(*approval)?,
             Output::Settled { id, line } => self.settled(&id, line)?,
             Output::Past(finished) => self.past_turn(finished).await?,
@@ -353,6 +354,22 @@ impl Watch {
             Output::Gone => return Ok(Some(End::Gone)),
         }
         Ok(None)
+    }
+
+    /// What a project would switch on, whole, and the commands that answer it from anywhere.
+    fn tell_trust(&mut self, approval: &Approval) -> Result<(), Failure> {
+        self.say_past()?;
+        let frame = approval::Frame {
+            handle: &self.target.handle,
+            pre_mode: None,
+            edited: None,
+            home: self.context.home.as_deref(),
+            width: self.screen.width(),
+        };
+        for line in approval::draw_told(approval, frame, &self.context.program) {
+            self.say(line)?;
+        }
+        Ok(())
     }
 
     async fn message(&mut self, text: Text) -> Result<(), Failure> {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use agentd_protocol::approval::{
-    Approval, ChoiceId, PlanSubject, Question, QuestionSubject, Subject, ToolSubject,
+    Approval, ChoiceId, PlanSubject, Question, QuestionSubject, Subject, ToolSubject, TrustSubject,
 };
 use agentd_protocol::mode::Mode;
 use agentd_protocol::show::show_line;
@@ -33,18 +33,9 @@ pub(crate) struct Frame<'a> {
 /// Everything that `approval` asks, and its choices.
 pub(crate) fn draw(approval: &Approval, frame: Frame<'_>) -> Vec<Line> {
     let mut page = Page { width: frame.width, labels: *LABELS.start(), lines: Vec::new() };
-    let kind = match &approval.subject {
-        Subject::Tool { .. } => "May this run?",
-        Subject::Plan { .. } if frame.edited.is_some() => "Your version of the plan. Carry it out?",
-        Subject::Plan { .. } => "May this plan be carried out?",
-        Subject::Question { .. } => "The session asks you",
-    };
+    let kind = question(approval, frame);
     page.edge("╭─ ", Line::styled(Style::Bold, kind).with(Style::Dim, "  ").with(Style::Dim, frame.handle));
-    match &approval.subject {
-        Subject::Tool { tool } => page.tool(tool, frame.home),
-        Subject::Plan { plan } => page.plan(plan, frame),
-        Subject::Question { question } => page.questions(question),
-    }
+    page.subject(approval, frame);
     // At the left edge, so a plan cannot end in a list of choices of its own.
     page.edge("├─", Line::new());
     page.choices(approval, frame);
@@ -52,6 +43,35 @@ pub(crate) fn draw(approval: &Approval, frame: Frame<'_>) -> Vec<Line> {
         page.line(Line::styled(Style::Dim, &format!("Refused by itself at {expires}.")), 0);
     }
     page.edge("╰─", Line::new());
+    page.lines
+}
+
+fn question(approval: &Approval, frame: Frame<'_>) -> &'static str {
+    match &approval.subject {
+        Subject::Tool { .. } => "May this run?",
+        Subject::Plan { .. } if frame.edited.is_some() => "Your version of the plan. Carry it out?",
+        Subject::Plan { .. } => "May this plan be carried out?",
+        Subject::Question { .. } => "The session asks you",
+        Subject::Trust { .. } => "Do you trust this project?",
+    }
+}
+
+/// The same for one that nobody is asked here and now: with the commands that answer it in the place of choices.
+pub(crate) fn draw_told(approval: &Approval, frame: Frame<'_>, program: &str) -> Vec<Line> {
+    let mut page = Page { width: frame.width, labels: *LABELS.start(), lines: Vec::new() };
+    page.edge(
+        "╭─ ",
+        Line::styled(Style::Bold, question(approval, frame))
+            .with(Style::Dim, "  ")
+            .with(Style::Dim, frame.handle),
+    );
+    page.subject(approval, frame);
+    page.edge("╰─", Line::new());
+    let deny = format!("deny {}", short_id(approval));
+    // Below it and on lines of their own, to be copied.
+    for (what, command) in [("Yes: ", next_command(approval)), ("No, until it changes: ", deny)] {
+        page.lines.push(Line::styled(Style::Dim, what).with(Style::Command, &format!("{program} {command}")));
+    }
     page.lines
 }
 
@@ -63,6 +83,7 @@ pub(crate) fn next_command(approval: &Approval) -> String {
         Subject::Plan { plan } if plan.blocked => format!("deny {id} -m \"what should change\""),
         Subject::Plan { plan } => format!("approve {id} execute --revision {}", short_digest(plan.revision)),
         Subject::Tool { .. } => format!("approve {id} allowOnce --digest {}", short_digest(approval.digest)),
+        Subject::Trust { .. } => format!("approve {id} trust --digest {}", short_digest(approval.digest)),
         Subject::Question { .. } => {
             format!("approve {id} answer --digest {} -m \"your answer\"", short_digest(approval.digest))
         }
@@ -256,6 +277,41 @@ impl Page {
         if let (Some(diff), None) = (&plan.diff, edited) {
             self.blank();
             self.line(Line::styled(Style::Bold, "Changed since you last saw it"), 0);
+            self.diff(diff);
+        }
+    }
+
+    fn subject(&mut self, approval: &Approval, frame: Frame<'_>) {
+        match &approval.subject {
+            Subject::Tool { tool } => self.tool(tool, frame.home),
+            Subject::Plan { plan } => self.plan(plan, frame),
+            Subject::Question { question } => self.questions(question),
+            Subject::Trust { trust } => self.trust(trust, frame.home),
+        }
+    }
+
+    fn trust(&mut self, trust: &TrustSubject, home: Option<&Path>) {
+        self.one_line("project", &short_path(&trust.root, home), Style::Code);
+        let text =
+            "Its deny and ask rules hold in any case. Until you trust it, what stands here does not count:";
+        self.line(Line::from(text), 0);
+        for item in &trust.items {
+            self.blank();
+            let place = item.place.as_deref().map(|place| short_path(place, home)).unwrap_or_default();
+            let place = show_line(&place);
+            self.line(
+                Line::styled(Style::Bold, &show_line(&item.key)).with(Style::Dim, &format!("  {place}")),
+                2,
+            );
+            for text in lines_of(&item.content) {
+                self.line(Line::styled(Style::Plain, "  ").plain(&text), 2);
+            }
+        }
+        if let Some(diff) = &trust.diff {
+            self.blank();
+            let by =
+                trust.trusted_by.as_deref().map(|by| format!(", by {}", show_line(by))).unwrap_or_default();
+            self.line(Line::styled(Style::Bold, &format!("Changed since it was trusted{by}")), 0);
             self.diff(diff);
         }
     }

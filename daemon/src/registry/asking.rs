@@ -5,13 +5,14 @@ use std::sync::Arc;
 use agentd_protocol::SessionId;
 use agentd_protocol::config::{ConfigGetParams, ConfigGetResult, ConfigSetParams, ConfigSetResult};
 use agentd_protocol::permission::{ForgetParams, ForgetResult};
-use agentd_protocol::trust::{TrustAction, TrustItem, TrustParams, TrustResult};
+use agentd_protocol::trust::{TrustAction, TrustParams, TrustResult};
 
 use super::Registry;
 use crate::config::Project;
 use crate::session::command::Caller;
 use crate::session::command::Command;
 use crate::session::deps::Deps;
+use crate::session::trusting::{difference, items, text};
 use crate::session::{Inquiry, SessionError, blocking, settings, unkept};
 use crate::store::kept::Trusted;
 use crate::workspace;
@@ -44,7 +45,10 @@ impl Registry {
             let (root, project) = project(&deps, &params.cwd)?;
             match params.action {
                 TrustAction::Show => {}
-                TrustAction::Untrust => drop(deps.kept.untrust(&root).map_err(unkept)?),
+                TrustAction::Untrust => {
+                    deps.kept.untrust(&root).map_err(unkept)?;
+                    deps.kept.decline(&root, project.digest).map_err(unkept)?;
+                }
                 TrustAction::Trust => {
                     let seen = params.digest.ok_or_else(|| {
                         SessionError::invalid("digest", "say what you have seen: the digest that `show` answers")
@@ -56,16 +60,16 @@ impl Registry {
                         )));
                     }
                     let by = format!("{} {}", by.principal, by.client);
-                    let trusted = Trusted { digest: seen, content: text(&project), by, at };
+                    let trusted = Trusted { digest: seen, content: text(&items(&project)), by, at };
                     deps.kept.trust(&root, &trusted).map_err(unkept)?;
                 }
             }
             let before = deps.kept.about(&root).map_err(unkept)?.trusted.clone();
             let trusted = before.as_ref().is_some_and(|before| before.digest == project.digest);
-            let diff = before.as_ref().filter(|_| !trusted).map(|before| {
-                let diff = workspace::unified(workspace::PROJECT_SETTINGS, Some(&before.content), Some(&text(&project)));
-                diff.text(workspace::DiffLimit::Person)
-            });
+            let diff = before
+                .as_ref()
+                .filter(|_| !trusted)
+                .map(|before| difference(&before.content, &text(&items(&project))));
             Ok(TrustResult {
                 root: root.display().to_string(),
                 trusted: trusted || project.widening.is_empty(),
@@ -73,11 +77,7 @@ impl Registry {
                 diff,
                 by: before.as_ref().map(|before| before.by.clone()),
                 at: before.as_ref().map(|before| before.at),
-                items: project
-                    .widening
-                    .into_iter()
-                    .map(|item| TrustItem { key: item.key, content: item.content })
-                    .collect(),
+                items: items(&project),
             })
         })
         .await
@@ -91,7 +91,10 @@ impl Registry {
         let of = match params.session_id {
             Some(id) => {
                 let state = self.snapshot(id).await?.state;
-                let own = settings::Own { mode: state.mode, model: format!("{}/{}", state.model.provider, state.model.model) };
+                let own = settings::Own {
+                    mode: state.mode,
+                    model: format!("{}/{}", state.model.provider, state.model.model),
+                };
                 settings::Of { cwd: Some(state.cwd.into()), session: Some(own) }
             }
             None => {
@@ -142,9 +145,4 @@ fn project(deps: &Deps, cwd: &str) -> Result<(std::path::PathBuf, Project), Sess
             ),
         )
     })
-}
-
-/// What would be switched on, a line each.
-fn text(project: &Project) -> String {
-    project.widening.iter().map(|item| format!("{} = {}\n", item.key, item.content)).collect()
 }

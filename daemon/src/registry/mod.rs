@@ -328,10 +328,11 @@ impl Registry {
 
     #[must_use]
     pub fn gauges(&self) -> Gauges {
+        let live = self.entries.iter().filter(|entry| entry.is_live()).count();
         let rows = self.rows();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Gauges {
-            live: count(rows.len()),
+            live: count(live),
             running: count(rows.values().filter(|(row, _)| row.activity == Activity::Running).count()),
             waiting_approvals: count(rows.values().map(|(_, approvals)| approvals.len()).sum()),
         }
@@ -347,7 +348,16 @@ impl Registry {
         self.looked.forget(id);
     }
 
+    /// It is not in memory any more. What it asks a person goes on being listed: a session with nothing but the question
+    /// of trust is idle.
     fn unloaded(&self, id: SessionId) {
+        let asks = self.rows().get(&id).is_some_and(|(_, approvals)| !approvals.is_empty());
+        if !asks {
+            self.is_gone(id);
+        }
+    }
+
+    fn is_gone(&self, id: SessionId) {
         self.rows().remove(&id);
         self.feed.unloaded(id);
     }
@@ -472,7 +482,7 @@ impl Watcher for Registry {
 
     fn deleted(&self, id: SessionId) {
         self.store.deleted(id);
-        self.unloaded(id);
+        self.is_gone(id);
         self.looked.forget(id);
         self.kin.forget(id);
         self.feed.deleted(id, self.deps.clock.now());

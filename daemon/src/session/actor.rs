@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agentd_protocol::approval::Approval;
 use agentd_protocol::event::EventBody;
+use agentd_protocol::initialize::Actor;
 use agentd_protocol::session::Row;
 use agentd_protocol::turn::TurnWaitResult;
 use agentd_protocol::{CallId, Event, Mode, TurnId};
@@ -205,6 +206,7 @@ impl Session {
         self.rules_changed = false;
         let records = super::recover::recover(&self.state);
         self.commit(records).await?;
+        self.settle_trust().await;
         self.settle_plan_file().await;
         self.leave_unavailable_mode().await
     }
@@ -283,7 +285,8 @@ impl Session {
             let result = match next_step(&self.state) {
                 Step::Idle => {
                     // A read-only session does nothing either, but the next start has to look at what it left open.
-                    if self.state.is_idle() {
+                    // The next start has to know what is asked, too.
+                    if self.state.is_idle() && self.state.trust.is_none() {
                         self.unmark().await;
                     }
                     return;
@@ -349,7 +352,12 @@ impl Session {
         match command {
             Command::Prompt { params, caller, reply } => {
                 let answer = self.prompt(*params, &caller).await;
+                let used = answer.is_ok() && caller.actor == Actor::Person;
                 let _ = reply.send(answer);
+                if used {
+                    self.look_at_settings().await;
+                    self.ask_for_trust().await;
+                }
             }
             Command::Interrupt { turn, caller, reply } => {
                 let answer = self.interrupt(turn, &caller).await;
@@ -357,6 +365,7 @@ impl Session {
             }
             Command::LookAtSettings => {
                 self.look_at_settings().await;
+                self.settle_trust().await;
             }
             Command::SetMode { mode, caller, reply } => {
                 self.look_at_settings().await;
@@ -419,7 +428,8 @@ impl Session {
                 let _ = reply.send(answer);
             }
             Command::MayHandOver { reply } => {
-                let _ = reply.send(self.may_be_handed_over());
+                let answer = self.ready_to_hand_over().await;
+                let _ = reply.send(answer);
             }
             Command::HandOver { handing, reply } => {
                 let answer = self.hand_over(*handing).await;
@@ -459,7 +469,7 @@ impl Session {
     }
 
     pub(super) fn approvals(&self) -> Vec<Approval> {
-        self.state.approvals.iter().map(|pending| Approval::clone(&pending.approval)).collect()
+        self.state.asked().map(|approval| Approval::clone(approval)).collect()
     }
 
     pub(super) fn row_changed(&self) {

@@ -44,6 +44,9 @@ impl Session {
 
     async fn respond_as(&mut self, answering: Answering<'_>) -> Result<RespondResult, SessionError> {
         let Answering { answer, caller, .. } = &answering;
+        if self.trust_asked(answer).is_some() {
+            return self.answer_trust(answer, caller).await;
+        }
         let pending = match self.state.pending(&answer.approval_id) {
             Some(pending) => pending.clone(),
             None => return self.late_answer(answer, caller),
@@ -59,13 +62,7 @@ impl Session {
         let Some(pending) = self.state.pending(&pending.approval.approval_id).cloned() else {
             return self.late_answer(answer, caller);
         };
-        check_answer(&pending, answer, caller.actor).map_err(|error| match error {
-            AnswerError::Invalid { field, message } => SessionError::Invalid { field, message },
-            AnswerError::PersonOnly => SessionError::Refused(
-                "only a person may answer this; the client said in initialize that it is a program".into(),
-            ),
-            AnswerError::Stale(approval) => SessionError::Stale(approval),
-        })?;
+        check_answer(&pending.approval, answer, caller.actor).map_err(refused)?;
         self.check_plan_is_shown(&pending, answer)?;
         let Some(call) = self.state.call(&pending.call).cloned() else {
             return Err(SessionError::NotFound("call"));
@@ -77,12 +74,18 @@ impl Session {
                 let questions = question.questions.clone();
                 self.answer_question(&pending, &call, &questions, &answering).await?;
             }
+            // No call asks for it.
+            Subject::Trust { .. } => return Err(SessionError::NotFound("approval")),
         }
         Ok(RespondResult { status: "accepted".into(), mode_now: self.state.mode })
     }
 
     /// The winner repeating itself is told again that it won; anyone else learns who did.
-    fn late_answer(&self, answer: &RespondParams, caller: &Caller) -> Result<RespondResult, SessionError> {
+    pub(super) fn late_answer(
+        &self,
+        answer: &RespondParams,
+        caller: &Caller,
+    ) -> Result<RespondResult, SessionError> {
         let settled = self.settled(&answer.approval_id).ok_or(SessionError::NotFound("approval"))?;
         // The same words from the same client may come over another connection, after a restart of either side. Another
         // word is another answer, and must not be told that it counts.
@@ -314,8 +317,12 @@ impl Session {
         {
             self.refresh_plan().await?;
         }
-        match self.state.pending(id) {
-            Some(pending) => Ok((Approval::clone(&pending.approval), super::project::row(&self.state))),
+        if self.state.trust.as_ref().is_some_and(|trust| trust.approval_id == *id) {
+            self.look_at_settings().await;
+            self.settle_trust().await;
+        }
+        match self.state.asked().find(|approval| approval.approval_id == *id) {
+            Some(approval) => Ok((Approval::clone(approval), super::project::row(&self.state))),
             None => Err(self.not_pending(id)),
         }
     }
@@ -339,7 +346,11 @@ impl Session {
                 Subject::Tool { .. } => (ChoiceId::Deny, approval.digest, None),
                 Subject::Plan { plan } => (ChoiceId::KeepPlanning, approval.digest, Some(plan.revision)),
                 Subject::Question { .. } => (ChoiceId::Answer, approval.digest, None),
+                Subject::Trust { .. } => return Err(no_words()),
             },
+            None if self.state.trust.as_ref().is_some_and(|trust| trust.approval_id == *id) => {
+                return Err(no_words());
+            }
             // Settled already, perhaps by this very prompt, whose answer was lost on the way.
             None => match self.settled(id) {
                 Some(settled) => (settled.choice.unwrap_or(ChoiceId::Deny), settled.digest, None),
@@ -371,7 +382,7 @@ fn remarks(answer: &RespondParams) -> context::Remarks<'_> {
 }
 
 /// All that an answer says, without what it was said to.
-fn answer_digest(answer: &RespondParams) -> Digest {
+pub(super) fn answer_digest(answer: &RespondParams) -> Digest {
     let RespondParams {
         approval_id: _,
         digest: _,
@@ -386,4 +397,20 @@ fn answer_digest(answer: &RespondParams) -> Digest {
     let said = (choice, feedback, comments, mode, edited_plan, answers);
     // Plain data with string keys always serialises.
     digest_of(&serde_json::to_vec(&said).unwrap_or_default())
+}
+
+/// Words alone trust nothing.
+fn no_words() -> SessionError {
+    SessionError::invalid("answers", "trust is not given or refused by a prompt; answer the approval")
+}
+
+/// Why an answer is not taken, for whoever gave it.
+pub(super) fn refused(error: AnswerError) -> SessionError {
+    match error {
+        AnswerError::Invalid { field, message } => SessionError::Invalid { field, message },
+        AnswerError::PersonOnly => SessionError::Refused(
+            "only a person may answer this; the client said in initialize that it is a program".into(),
+        ),
+        AnswerError::Stale(approval) => SessionError::Stale(approval),
+    }
 }

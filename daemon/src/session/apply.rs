@@ -19,7 +19,7 @@ use super::state::{
     Call, CallState, ContextItem, ContextKind, Fate, HandedOver, InboxEntry, Pending, Phase, Plan, Prompt,
     SessionState, Settled, Turn,
 };
-use crate::ids::{CallId, Seq, TurnId, digest_of};
+use crate::ids::{CallId, Digest, Seq, TurnId, digest_of};
 use crate::journal::RecordRef;
 use crate::model::message::Stop;
 use crate::permission::{Layer, Reason};
@@ -284,7 +284,14 @@ impl SessionState {
                 self.approvals
                     .push(Pending { call: requested.call_id.clone(), approval: Arc::clone(approval) });
             }
+            Record::TrustAsked(asked) => self.trust = Some(Arc::clone(&asked.approval)),
             Record::ApprovalChanged(changed) => {
+                if let Some(trust) =
+                    self.trust.as_mut().filter(|trust| trust.approval_id == changed.approval.approval_id)
+                {
+                    *trust = Arc::clone(&changed.approval);
+                    return;
+                }
                 self.present(&changed.approval);
                 if let Some(pending) =
                     self.approvals.iter_mut().find(|p| p.approval.approval_id == changed.approval.approval_id)
@@ -359,6 +366,7 @@ impl SessionState {
         self.inbox_held = false;
         self.turn = None;
         self.approvals.clear();
+        self.trust = None;
         self.grants.clear();
         self.trees.left_behind();
         // The other session's files are not this one's to remove.
@@ -444,6 +452,10 @@ impl SessionState {
     }
 
     fn approval_resolved(&mut self, resolved: &ApprovalResolved, at: Timestamp) {
+        if let Some(trust) = self.trust.take_if(|trust| trust.approval_id == resolved.approval_id) {
+            self.settle(resolved, trust.digest, at);
+            return;
+        }
         let Some(index) = self.approvals.iter().position(|p| p.approval.approval_id == resolved.approval_id)
         else {
             return;
@@ -469,9 +481,13 @@ impl SessionState {
         {
             plan.phase = PlanPhase::Planning;
         }
+        self.settle(resolved, pending.approval.digest, at);
+    }
+
+    fn settle(&mut self, resolved: &ApprovalResolved, digest: Digest, at: Timestamp) {
         self.settled.push_back(Settled {
             approval_id: resolved.approval_id.clone(),
-            digest: pending.approval.digest,
+            digest,
             resolution: resolved.resolution,
             choice: resolved.choice,
             by: resolved.by.clone(),
@@ -550,6 +566,8 @@ fn allows(choice: ChoiceId) -> bool {
         | ChoiceId::ManualExecute
         | ChoiceId::KeepPlanning
         | ChoiceId::Answer
-        | ChoiceId::Decline => false,
+        | ChoiceId::Decline
+        | ChoiceId::Trust
+        | ChoiceId::Untrusted => false,
     }
 }

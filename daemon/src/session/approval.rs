@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agentd_protocol::approval::{
     Approval, ApprovalKind, By, Choice, ChoiceId, PlanSubject, Question, QuestionSubject, RespondParams,
-    Subject, ToolSubject,
+    Subject, ToolSubject, TrustSubject,
 };
 use agentd_protocol::event::Resolution;
 use agentd_protocol::initialize::Actor;
@@ -16,7 +16,7 @@ use agentd_protocol::time::Timestamp;
 
 use super::planning::MAX_PRESENTED;
 use super::record::{ApprovalResolved, Record};
-use super::state::{Pending, SessionState};
+use super::state::SessionState;
 use crate::ids::{ApprovalId, CallId, Digest, SessionId, digest_of};
 use crate::permission::effect::Effect;
 
@@ -89,6 +89,19 @@ impl Frame {
             choice(ChoiceId::KeepPlanning, "Keep planning, with feedback", Mode::Plan),
         ];
         self.approval(id, Subject::Plan { plan: subject }, title, choices)
+    }
+
+    /// `id` keeps its value when the settings change under a pending approval.
+    #[must_use]
+    pub fn trust(&self, id: Option<ApprovalId>, subject: TrustSubject) -> Approval {
+        let count = subject.items.len();
+        let things = if count == 1 { "1 thing".to_owned() } else { format!("{count} things") };
+        let title = cut(&format!("{} would switch on {things}", subject.root));
+        let choices = vec![
+            choice(ChoiceId::Trust, "Trust exactly this, in every session of this project", self.mode),
+            choice(ChoiceId::Untrusted, "Do not; you are asked again when it changes", self.mode),
+        ];
+        self.approval(id, Subject::Trust { trust: subject }, title, choices)
     }
 
     #[must_use]
@@ -188,8 +201,11 @@ pub enum AnswerError {
 ///
 /// # Errors
 /// See [`AnswerError`].
-pub fn check_answer(pending: &Pending, answer: &RespondParams, actor: Actor) -> Result<(), AnswerError> {
-    let approval = &pending.approval;
+pub fn check_answer(
+    approval: &Arc<Approval>,
+    answer: &RespondParams,
+    actor: Actor,
+) -> Result<(), AnswerError> {
     let kind = approval.subject.kind();
     if actor == Actor::Program {
         return Err(AnswerError::PersonOnly);
@@ -255,7 +271,7 @@ pub fn check_answer(pending: &Pending, answer: &RespondParams, actor: Actor) -> 
                 return invalid("answers", format!("there are {wanted} questions; give one answer each"));
             }
         }
-        Subject::Tool { .. } => {
+        Subject::Tool { .. } | Subject::Trust { .. } => {
             if answer.digest != approval.digest {
                 return Err(AnswerError::Stale(Arc::clone(approval)));
             }
@@ -336,11 +352,6 @@ mod tests {
         }
     }
 
-    fn pending(approval: Approval) -> Pending {
-        let call = CallId::generate(approval.approval_id.session());
-        Pending { call, approval: Arc::new(approval) }
-    }
-
     #[test]
     fn a_plan_approval_offers_four_choices_and_says_which_mode_follows() {
         let approval = frame().plan(None, plan("# Do it\n"), PlanModes { manual: Mode::Default });
@@ -360,11 +371,11 @@ mod tests {
     #[test]
     fn an_answer_is_bound_to_what_was_shown() {
         let modes = PlanModes { manual: Mode::Default };
-        let shown = pending(frame().plan(None, plan("one"), modes));
-        let changed = frame().plan(Some(shown.approval.approval_id.clone()), plan("two"), modes);
-        let mut late = RespondParams::to(&shown.approval, ChoiceId::Execute);
+        let shown = Arc::new(frame().plan(None, plan("one"), modes));
+        let changed = frame().plan(Some(shown.approval_id.clone()), plan("two"), modes);
+        let mut late = RespondParams::to(&shown, ChoiceId::Execute);
         assert!(check_answer(&shown, &late, Actor::Person).is_ok());
-        let now = pending(changed);
+        let now = Arc::new(changed);
         assert!(matches!(check_answer(&now, &late, Actor::Person), Err(AnswerError::Stale(_))));
         late.revision = None;
         assert!(matches!(
@@ -375,10 +386,10 @@ mod tests {
 
     #[test]
     fn programs_and_foreign_choices_are_refused() {
-        let shown = pending(frame().plan(None, plan("one"), PlanModes { manual: Mode::Default }));
-        let good = RespondParams::to(&shown.approval, ChoiceId::Execute);
+        let shown = Arc::new(frame().plan(None, plan("one"), PlanModes { manual: Mode::Default }));
+        let good = RespondParams::to(&shown, ChoiceId::Execute);
         assert!(matches!(check_answer(&shown, &good, Actor::Program), Err(AnswerError::PersonOnly)));
-        let foreign = RespondParams::to(&shown.approval, ChoiceId::AllowOnce);
+        let foreign = RespondParams::to(&shown, ChoiceId::AllowOnce);
         assert!(matches!(
             check_answer(&shown, &foreign, Actor::Person),
             Err(AnswerError::Invalid { field: "choice", .. })
@@ -442,14 +453,55 @@ mod tests {
     }
 
     #[test]
+    fn trust_is_bound_to_everything_that_is_shown_and_is_a_persons() {
+        let subject = |change: &dyn Fn(&mut TrustSubject)| {
+            let mut subject = TrustSubject {
+                root: "/w".into(),
+                file: "/w/.agentd/config.toml".into(),
+                items: vec![],
+                revision: digest_of(b"x"),
+                diff: None,
+                trusted_by: None,
+            };
+            change(&mut subject);
+            Arc::new(frame().trust(None, subject))
+        };
+        let shown = subject(&|_| {});
+        assert_eq!(
+            shown.choices.iter().map(|c| c.id).collect::<Vec<_>>(),
+            [ChoiceId::Trust, ChoiceId::Untrusted]
+        );
+        let changes: [&dyn Fn(&mut TrustSubject); 4] = [
+            &|s| s.root = "/v".into(),
+            &|s| s.diff = Some("+a".into()),
+            &|s| s.revision = digest_of(b"y"),
+            &|s| {
+                s.items.push(agentd_protocol::trust::TrustItem {
+                    key: "hooks.a".into(),
+                    content: "x".into(),
+                    place: None,
+                })
+            },
+        ];
+        for change in changes {
+            assert_ne!(subject(change).digest, shown.digest);
+        }
+        let good = RespondParams::to(&shown, ChoiceId::Trust);
+        assert!(check_answer(&shown, &good, Actor::Person).is_ok());
+        assert!(matches!(check_answer(&shown, &good, Actor::Program), Err(AnswerError::PersonOnly)));
+        let forged = RespondParams { digest: digest_of(b"forged"), ..good };
+        assert!(matches!(check_answer(&shown, &forged, Actor::Person), Err(AnswerError::Stale(_))));
+    }
+
+    #[test]
     fn an_edited_plan_must_be_one_that_could_be_shown() {
-        let shown = pending(frame().plan(None, plan("one"), PlanModes { manual: Mode::Default }));
+        let shown = Arc::new(frame().plan(None, plan("one"), PlanModes { manual: Mode::Default }));
         for (edited, fits) in [
             (" \n".to_owned(), false),
             ("x".repeat(MAX_PRESENTED), true),
             ("x".repeat(MAX_PRESENTED + 1), false),
         ] {
-            let mut good = RespondParams::to(&shown.approval, ChoiceId::Execute);
+            let mut good = RespondParams::to(&shown, ChoiceId::Execute);
             good.edited_plan = Some(edited);
             assert_eq!(check_answer(&shown, &good, Actor::Person).is_ok(), fits);
         }

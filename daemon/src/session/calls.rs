@@ -177,6 +177,7 @@ impl Session {
         calls: PreparedCalls,
     ) -> Result<(), SessionError> {
         self.look_at_settings().await;
+        self.settle_trust().await;
         match purpose {
             Purpose::Judge => self.judge_group(calls).await,
             Purpose::Run => {
@@ -641,7 +642,7 @@ pub(super) fn offered(offer: &Offer) -> Vec<RuleOffer> {
 fn confined_as_shown(approval: &Approval, verdict: &Verdict) -> bool {
     match &approval.subject {
         Subject::Tool { tool } => tool.confinement.as_deref() == verdict.confinement.map(confinement_word),
-        Subject::Plan { .. } | Subject::Question { .. } => false,
+        Subject::Plan { .. } | Subject::Question { .. } | Subject::Trust { .. } => false,
     }
 }
 
@@ -657,6 +658,6 @@ fn still_as_shown(approval: &Approval, prepared: &Prepared) -> bool {
         Subject::Tool { tool } => {
             tool.effects == effect_lines(&prepared.effects) && tool.diff == prepared.diff
         }
-        Subject::Plan { .. } | Subject::Question { .. } => false,
+        Subject::Plan { .. } | Subject::Question { .. } | Subject::Trust { .. } => false,
     }
 }

@@ -13,7 +13,7 @@ use crate::journal::{Beginning, Mark};
 
 /// What the fold makes of a journal. Raised whenever [`SessionState`] or `apply` changes, else an old checkpoint would
 /// be taken for the new fold's; a test watches over it.
-pub(super) const FOLD: u32 = 8;
+pub(super) const FOLD: u32 = 9;
 
 /// Bytes of journal that are worth a checkpoint: never fewer than these, and twice what the last one had, so that writing
 /// them stays a small part of all writing.

@@ -136,7 +136,7 @@ pub enum Command {
         caller: Caller,
         reply: Reply<()>,
     },
-    /// Whether it could be given away now.
+    /// Whether it could be given away now. If so, it asks no more whether its project is trusted.
     MayHandOver {
         reply: Reply<()>,
     },

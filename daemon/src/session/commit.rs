@@ -302,6 +302,7 @@ fn is_sync_point(record: &Record) -> bool {
         | Record::BundleNamed(_)
         | Record::SessionImported(_)
         | Record::ApprovalRequested(_)
+        | Record::TrustAsked(_)
         | Record::ApprovalChanged(_)
         | Record::ApprovalResolved(_) => true,
         // A started effect is on disk before it starts: it is never run twice.

@@ -7,10 +7,10 @@ use agentd_protocol::Mode;
 use tokio_util::sync::CancellationToken;
 
 use super::models::Models;
-use super::policies::Policies;
+use super::policies::{Policies, Standing};
 use crate::clock::Clock;
 use crate::context::PlanCommands;
-use crate::ids::DaemonId;
+use crate::ids::{DaemonId, Digest};
 use crate::journal::JournalService;
 use crate::paths::Paths;
 use crate::permission::{PlanShell, Rules, Sandbox};
@@ -55,6 +55,8 @@ pub struct Policy {
     pub mode: Mode,
     /// Model of new sessions that name none, where a trusted project says so.
     pub model: Option<String>,
+    /// What the project would switch on, if anything, and what a person has said to that.
+    pub trust: Option<(Digest, Standing)>,
 }
 
 impl Policy {

@@ -8,7 +8,6 @@ use super::command::Caller;
 use super::commit::COMMIT_ROOM;
 use super::error::SessionError;
 use super::flight::Flight;
-use super::project::waiting_for;
 use super::record::{
     AtRest, CommandRun, InboxAdded, InboxWithdrawn, Part, Record, SessionArchived, TitleChanged, TurnStopping,
 };
@@ -118,7 +117,7 @@ impl Session {
         if mode.is_some() {
             self.after_mode_change().await;
         }
-        let waiting = waiting_for(&self.state).first().cloned();
+        let waiting = self.state.approvals.first().map(|pending| pending.approval.approval_id.clone());
         let only_waits = super::step::only_waits(&self.state);
         Ok(PromptResult {
             turn_id: match (&self.state.turn, steers) {

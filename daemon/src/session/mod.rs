@@ -42,6 +42,7 @@ mod stopping;
 #[cfg(test)]
 mod tests;
 pub mod trees;
+pub mod trusting;
 mod turn;
 mod waiting;
 

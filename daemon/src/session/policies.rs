@@ -20,16 +20,28 @@ const KEPT: usize = 256;
 /// Notices that wait to be told. What does not fit is told by `daemon/status` only.
 const UNTOLD: usize = 200;
 
-/// Whether a person trusts what a project would switch on.
+/// What a person has said to exactly what a project would switch on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing yet.
+    Open,
+    Trusted,
+    /// That it is not trusted; or nobody can say what they said. It is not asked about.
+    Declined,
+}
+
 pub trait Trust: Send + Sync {
-    /// May block. `widening`: the digest of everything that it would switch on.
-    fn is_trusted(&self, root: &Path, widening: Digest) -> bool;
+    /// May block. `widening`: the digest of everything that the project would switch on.
+    fn standing(&self, root: &Path, widening: Digest) -> Standing;
 }
 
 impl Trust for KeptState {
-    fn is_trusted(&self, root: &Path, widening: Digest) -> bool {
-        // What cannot be read counts as nothing said.
-        self.about(root).is_ok_and(|about| about.trusted.as_ref().is_some_and(|it| it.digest == widening))
+    fn standing(&self, root: &Path, widening: Digest) -> Standing {
+        match self.about(root) {
+            Ok(about) if about.trusted.as_ref().is_some_and(|it| it.digest == widening) => Standing::Trusted,
+            Ok(about) if about.declined != Some(widening) => Standing::Open,
+            Ok(_) | Err(_) => Standing::Declined,
+        }
     }
 }
 
@@ -37,8 +49,8 @@ impl Trust for KeptState {
 pub struct NobodyIsTrusted;
 
 impl Trust for NobodyIsTrusted {
-    fn is_trusted(&self, _: &Path, _: Digest) -> bool {
-        false
+    fn standing(&self, _: &Path, _: Digest) -> Standing {
+        Standing::Open
     }
 }
 
@@ -74,7 +86,8 @@ struct Cache {
 #[derive(Clone)]
 struct Known {
     source: Source,
-    trusted: bool,
+    /// Absent: it would switch nothing on.
+    standing: Option<Standing>,
     policy: Arc<Policy>,
     notices: Vec<Notice>,
 }
@@ -86,8 +99,8 @@ pub struct ProjectNow {
     pub file: PathBuf,
     pub exists: bool,
     pub settings: Project,
-    /// Whether all of it counts.
-    pub trusted: bool,
+    /// All of it counts if it is trusted, or has nothing that would need it.
+    pub standing: Standing,
 }
 
 /// A project's file.
@@ -153,17 +166,19 @@ impl Policies {
             cache.projects.remove(&root);
             return Arc::clone(&cache.plain);
         }
-        let trusted = project.widening.is_empty() || self.trust.is_trusted(&root, project.digest);
+        let standing = self.standing(&root, &project);
+        let trusted = standing.is_none_or(|standing| standing == Standing::Trusted);
         let mut cache = self.lock();
         if let Some(known) = cache.projects.get(&root)
             && known.source == source
-            && known.trusted == trusted
+            && known.standing == standing
         {
             return Arc::clone(&known.policy);
         }
         let settings = config::effective(&cache.user.settings, &project, trusted);
         let (mut policy, _) = policy_of(&settings, self.host, self.started());
         policy.model = project.model.clone().filter(|_| trusted);
+        policy.trust = standing.map(|standing| (project.digest, standing));
         let notices = project_notices(&path, &project, trusted);
         let before = cache.projects.get(&root).map(|known| known.notices.clone()).unwrap_or_default();
         cache.tell(&before, &notices);
@@ -171,7 +186,7 @@ impl Policies {
         if cache.projects.len() >= KEPT {
             cache.projects.clear();
         }
-        cache.projects.insert(root, Known { source, trusted, policy: Arc::clone(&policy), notices });
+        cache.projects.insert(root, Known { source, standing, policy: Arc::clone(&policy), notices });
         policy
     }
 
@@ -194,9 +209,9 @@ impl Policies {
     pub fn project_now(&self, cwd: &Path) -> Option<ProjectNow> {
         let root = workspace::project_root(cwd, &self.home)?;
         let (source, settings) = project_in(&root);
-        let trusted = settings.widening.is_empty() || self.trust.is_trusted(&root, settings.digest);
+        let standing = self.standing(&root, &settings).unwrap_or(Standing::Trusted);
         let file = root.join(workspace::PROJECT_SETTINGS);
-        Some(ProjectNow { file, exists: source != Source::Absent, settings, trusted, root })
+        Some(ProjectNow { file, exists: source != Source::Absent, settings, standing, root })
     }
 
     #[must_use]
@@ -226,7 +241,7 @@ impl Policies {
     #[must_use]
     pub fn project_notices(&self, cwd: &Path) -> Vec<Notice> {
         let Some((root, project)) = self.project(cwd) else { return Vec::new() };
-        let trusted = project.widening.is_empty() || self.trust.is_trusted(&root, project.digest);
+        let trusted = self.standing(&root, &project).is_none_or(|standing| standing == Standing::Trusted);
         project_notices(&root.join(workspace::PROJECT_SETTINGS), &project, trusted)
     }
 
@@ -242,6 +257,11 @@ impl Policies {
     #[must_use]
     pub fn untold(&self) -> Vec<Notice> {
         std::mem::take(&mut self.lock().untold)
+    }
+
+    /// Absent: the project would switch nothing on.
+    fn standing(&self, root: &Path, project: &Project) -> Option<Standing> {
+        (!project.widening.is_empty()).then(|| self.trust.standing(root, project.digest))
     }
 
     fn user_notices(&self, user: &Loaded) -> Vec<Notice> {
@@ -416,6 +436,7 @@ fn policy_of(settings: &Settings, host: Host, started: &Settings) -> (Policy, Ve
         bypass_enabled: host.allow_bypass || by_settings,
         mode: settings.mode,
         model: None,
+        trust: None,
     };
     (policy, notices)
 }
@@ -431,8 +452,8 @@ mod tests {
     type Make = fn(&Path);
 
     impl Trust for Everybody {
-        fn is_trusted(&self, _: &Path, _: Digest) -> bool {
-            true
+        fn standing(&self, _: &Path, _: Digest) -> Standing {
+            Standing::Trusted
         }
     }
 

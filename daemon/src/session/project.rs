@@ -186,6 +186,7 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
             added: changed.added,
             removed: changed.removed,
         },
+        Record::TrustAsked(asked) => EventBody::ApprovalRequested(Approval::clone(&asked.approval)),
         Record::ApprovalRequested(requested) => {
             EventBody::ApprovalRequested(Approval::clone(&requested.approval))
         }
@@ -313,7 +314,7 @@ pub fn view(state: &SessionState, text: Option<TextSoFar>) -> State {
             .map(|handed| HandedOver { bundle: handed.bundle.display().to_string(), at: handed.at }),
         seq: state.head,
         plan: state.plan.as_ref().map(plan_state),
-        approvals: state.approvals.iter().map(|pending| Approval::clone(&pending.approval)).collect(),
+        approvals: state.asked().map(|approval| Approval::clone(approval)).collect(),
         calls: turn.map_or(&[][..], |turn| turn.calls()).iter().filter_map(call_info).collect(),
         text: text.into_iter().collect(),
         inbox: inbox_view(state),
@@ -339,7 +340,7 @@ pub fn pre_mode(state: &SessionState) -> Option<agentd_protocol::Mode> {
 
 #[must_use]
 pub fn waiting_for(state: &SessionState) -> Vec<agentd_protocol::ApprovalId> {
-    state.approvals.iter().map(|pending| pending.approval.approval_id.clone()).collect()
+    state.asked().map(|approval| approval.approval_id.clone()).collect()
 }
 
 #[must_use]

@@ -187,6 +187,7 @@ records! {
     TreeKept(TreeKept) = "treeKept";
     ApprovalRequested(ApprovalRequested) = "approvalRequested", must;
     ApprovalChanged(ApprovalChanged) = "approvalChanged", must;
+    TrustAsked(TrustAsked) = "trustAsked", must;
     ApprovalResolved(ApprovalResolved) = "approvalResolved", must;
 }
 
@@ -717,6 +718,13 @@ pub struct ApprovalRequested {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalChanged {
+    pub approval: Arc<Approval>,
+}
+
+/// Whether the project may switch something on. It belongs to no call and no turn waits for it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrustAsked {
     pub approval: Arc<Approval>,
 }
 

@@ -73,7 +73,9 @@ impl Session {
         if archived {
             self.at_rest("archive it")?;
         }
-        self.commit(vec![SessionArchived { archived, by: caller.by.clone() }.into()]).await
+        let mut records = self.withdraw_trust(|| caller.by.clone());
+        records.push(SessionArchived { archived, by: caller.by.clone() }.into());
+        self.commit(records).await
     }
 
     /// Nothing runs, waits or is about to.

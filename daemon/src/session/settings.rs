@@ -12,7 +12,7 @@ use agentd_protocol::config::{
 use serde_json::Value;
 
 use super::error::SessionError;
-use super::policies::{Host, Policies, ProjectNow, new_rule_mistakes};
+use super::policies::{Host, Policies, ProjectNow, Standing, new_rule_mistakes};
 use crate::config::keys::{self, Key, Scope, Shape};
 use crate::config::{self, Change, EditError, Layer, Loaded, Project, Said};
 use crate::workspace::{self, Base, Expected, Located, PathError};
@@ -151,7 +151,8 @@ fn example(table: Key) -> String {
 
 /// Whether the key `of`, named `path`, is what `wanted` names or lies below it.
 fn is_below(wanted: &str, of: Key, path: &str) -> bool {
-    let below = |path: &str| path == wanted || path.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.'));
+    let below =
+        |path: &str| path == wanted || path.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.'));
     below(path) || below(of.path)
 }
 
@@ -237,7 +238,8 @@ impl Told {
             all.push(from(ConfigLayer::Project, said, passed_over));
         }
         let (now, at_start) = (find(&self.user.said), find(&self.started.said));
-        let waits = key.needs_a_start() && now.as_ref().map(|it| &it.value) != at_start.as_ref().map(|it| &it.value);
+        let waits =
+            key.needs_a_start() && now.as_ref().map(|it| &it.value) != at_start.as_ref().map(|it| &it.value);
         if !waits {
             all.extend(now.map(|said| from(ConfigLayer::User, said, None)));
             return all;
@@ -255,7 +257,7 @@ impl Told {
         if project.settings.is_unreadable() {
             return Some("the file cannot be read as a whole".to_owned());
         }
-        if key.scope == Scope::Trusted && !project.trusted {
+        if key.scope == Scope::Trusted && project.standing != Standing::Trusted {
             return Some("nobody has trusted it".to_owned());
         }
         if key == keys::PLAN_VERIFY {
@@ -292,7 +294,12 @@ fn problem(notices: &[config::Notice]) -> Option<String> {
 }
 
 fn from(layer: ConfigLayer, said: Said, passed_over: Option<String>) -> ConfigSaid {
-    ConfigSaid { layer, value: said.value, place: Some(said.place), passed_over: said.problem.or(passed_over) }
+    ConfigSaid {
+        layer,
+        value: said.value,
+        place: Some(said.place),
+        passed_over: said.problem.or(passed_over),
+    }
 }
 
 fn whose(layer: ConfigLayer) -> &'static str {
@@ -344,15 +351,18 @@ impl From<Failed> for SessionError {
             Failed::Edit(EditError::Broken(why)) => {
                 SessionError::Conflict(format!("{why}; mend it first, nothing was written"))
             }
-            Failed::Edit(EditError::Value(why)) => SessionError::invalid("value", format!("{why}; nothing was written")),
+            Failed::Edit(EditError::Value(why)) => {
+                SessionError::invalid("value", format!("{why}; nothing was written"))
+            }
             Failed::Path(error) => SessionError::Conflict(format!("{error}; nothing was written")),
             Failed::Meanwhile(path) => SessionError::Conflict(format!(
                 "{} is being changed by somebody else; nothing was written. Save it there, then try again",
                 path.display()
             )),
-            Failed::NotUtf8(path) => {
-                SessionError::Conflict(format!("{}: the file is not UTF-8; nothing was written", path.display()))
-            }
+            Failed::NotUtf8(path) => SessionError::Conflict(format!(
+                "{}: the file is not UTF-8; nothing was written",
+                path.display()
+            )),
             Failed::Rules(why) => SessionError::invalid("value", format!("{why}; nothing was written")),
         }
     }

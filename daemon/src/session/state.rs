@@ -50,8 +50,10 @@ pub struct SessionState {
     pub handed_over: Option<HandedOver>,
     /// The import that it came from, if it did.
     pub imported: Option<Digest>,
-    /// Approvals that wait for a person, oldest first.
+    /// Approvals of calls that wait for a person, oldest first.
     pub approvals: Vec<Pending>,
+    /// Whether a person trusts the project, if that is asked: one question at most, and nothing waits for it.
+    pub trust: Option<Arc<Approval>>,
     pub settled: VecDeque<Settled>,
     /// The rules that persons' answers made for this session, oldest first.
     pub grants: Vec<Grant>,
@@ -308,6 +310,7 @@ impl SessionState {
             handed_over: None,
             imported: None,
             approvals: Vec::new(),
+            trust: None,
             settled: VecDeque::new(),
             grants: Vec::new(),
             prompts: HashMap::new(),
@@ -330,6 +333,11 @@ impl SessionState {
     #[must_use]
     pub fn pending(&self, id: &ApprovalId) -> Option<&Pending> {
         self.approvals.iter().find(|pending| pending.approval.approval_id == *id)
+    }
+
+    /// All that a person is asked, what calls wait for first.
+    pub fn asked(&self) -> impl Iterator<Item = &Arc<Approval>> {
+        self.approvals.iter().map(|pending| &pending.approval).chain(&self.trust)
     }
 
     /// Entries that join the turn that runs. A turn has the rights of whoever started it, so a person's turn is steered

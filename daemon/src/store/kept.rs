@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags, params};
 use super::file;
 
 /// The version of the tables.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// Rules that are kept for one project. Whoever answers "always" more often is asked to write a rule.
 pub const MAX_GRANTS: usize = 500;
@@ -42,6 +42,8 @@ pub struct Trusted {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     pub trusted: Option<Trusted>,
+    /// What a person did not want to trust.
+    pub declined: Option<Digest>,
     pub rules: Vec<SavedRule>,
 }
 
@@ -129,6 +131,21 @@ impl KeptState {
         Ok(gone > 0)
     }
 
+    /// Does not trust exactly this, and asks no more about it. What was trusted before stays known, for the next diff.
+    ///
+    /// # Errors
+    /// It was not written.
+    pub fn decline(&self, root: &Path, digest: Digest) -> Result<(), KeptError> {
+        let text = text(root)?;
+        self.write(root, |db| {
+            db.execute(
+                "INSERT INTO declined (root, digest) VALUES (?1, ?2) ON CONFLICT (root) DO UPDATE SET digest = ?2",
+                params![text, digest.to_string()],
+            )
+        })
+        .map(|_| ())
+    }
+
     /// Keeps a rule; one that is kept already is the same one.
     ///
     /// # Errors
@@ -195,6 +212,14 @@ impl KeptState {
             Err(rusqlite::Error::QueryReturnedNoRows) => None,
             Err(source) => return Err(failed(source)),
         };
+        let declined = db.query_row("SELECT digest FROM declined WHERE root = ?1", params![text], |row| {
+            row.get::<_, String>(0)
+        });
+        let declined = match declined {
+            Ok(digest) => digest.parse().ok(),
+            Err(rusqlite::Error::QueryReturnedNoRows) => None,
+            Err(source) => return Err(failed(source)),
+        };
         let mut rules = db
             .prepare("SELECT rule, unconfined, identity FROM rules WHERE root = ?1 ORDER BY rowid")
             .map_err(failed)?;
@@ -208,7 +233,7 @@ impl KeptState {
             })
             .and_then(Iterator::collect)
             .map_err(failed)?;
-        Ok(About { trusted, rules })
+        Ok(About { trusted, declined, rules })
     }
 
     fn open<'a>(&self, inner: &'a mut Inner) -> Result<&'a Connection, KeptError> {
@@ -241,7 +266,7 @@ impl KeptState {
         if version > VERSION {
             return Err(KeptError::Newer(self.path.clone()));
         }
-        if version < VERSION {
+        if version < 1 {
             db.execute_batch(
                 "BEGIN;
                  CREATE TABLE trust (root TEXT PRIMARY KEY, digest TEXT NOT NULL, content TEXT NOT NULL, by TEXT NOT NULL,
@@ -253,8 +278,17 @@ impl KeptState {
             )
             .map_err(opened)?;
         }
+        if version < VERSION {
+            db.execute_batch(
+                "BEGIN;
+                 CREATE TABLE declined (root TEXT PRIMARY KEY, digest TEXT NOT NULL);
+                 PRAGMA user_version = 2;
+                 COMMIT;",
+            )
+            .map_err(opened)?;
+        }
         // Reads a page of each table: damage shows here, and not in the middle of a call.
-        for table in ["trust", "rules"] {
+        for table in ["trust", "declined", "rules"] {
             db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0))
                 .map_err(opened)?;
         }
@@ -328,7 +362,8 @@ mod tests {
         state.trust(api, &trusted("one")).unwrap();
         state.save(api, &rule("Bash(make)")).unwrap();
         state.save(api, &rule("Bash(make)")).unwrap();
-        let expected = About { trusted: Some(trusted("one")), rules: vec![rule("Bash(make)")] };
+        let expected =
+            About { trusted: Some(trusted("one")), declined: None, rules: vec![rule("Bash(make)")] };
         assert_eq!(*state.about(api).unwrap(), expected);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let state = KeptState::new(path);
@@ -382,5 +417,31 @@ mod tests {
             state.save(Path::new("/p"), &rule(&format!("Bash(make {number})"))).unwrap();
         }
         assert!(matches!(state.save(Path::new("/p"), &rule("Bash(more)")), Err(KeptError::Full)));
+    }
+
+    #[test]
+    fn what_was_declined_is_kept_beside_what_was_trusted_and_an_older_file_grows_into_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.db");
+        let api = Path::new("/home/u/api");
+        let db = Connection::open(&path).unwrap();
+        db.execute_batch(
+            "CREATE TABLE trust (root TEXT PRIMARY KEY, digest TEXT NOT NULL, content TEXT NOT NULL, by TEXT NOT NULL,
+                 at INTEGER NOT NULL);
+             CREATE TABLE rules (root TEXT NOT NULL, rule TEXT NOT NULL, unconfined INTEGER NOT NULL,
+                 identity TEXT NOT NULL, PRIMARY KEY (root, rule, unconfined, identity));
+             PRAGMA user_version = 1;",
+        )
+        .unwrap();
+        let one = trusted("one");
+        let values = params!["/home/u/api", one.digest.to_string(), one.content, one.by, one.at.unix_ms()];
+        db.execute("INSERT INTO trust VALUES (?1, ?2, ?3, ?4, ?5)", values).unwrap();
+        drop(db);
+        let state = KeptState::new(path.clone());
+        let two = trusted("two").digest;
+        state.decline(api, two).unwrap();
+        let about = KeptState::new(path).about(api).unwrap();
+        assert_eq!((about.trusted.clone(), about.declined), (Some(trusted("one")), Some(two)));
+        assert!(state.set_aside().is_none());
     }
 }

@@ -27,3 +27,4 @@ mod settings;
 mod storage;
 mod taking_back;
 mod tool_approval;
+mod trust;

@@ -211,7 +211,9 @@ fn a_project_is_trusted_in_exactly_what_it_would_switch_on() {
     let mut chat = world.session("default");
     let mut asks = |name: &str| {
         chat.prompt(&file(name));
-        let either = |event: &Value| event["type"] == "approvalRequested" || event["type"] == "turnFinished";
+        let either = |event: &Value| {
+            event["type"] == "approvalRequested" && event["kind"] == "tool" || event["type"] == "turnFinished"
+        };
         let event = chat.line.event("an approval, or the end", either);
         let asked = event["type"] == "approvalRequested";
         if asked {

@@ -1,7 +1,7 @@
 //! Which approvals wait, and what `synced` says about them.
 
 use agentd_protocol::ApprovalId;
-use agentd_protocol::approval::{Approval, By, ChoiceId};
+use agentd_protocol::approval::{Approval, ApprovalKind, By, ChoiceId};
 use agentd_protocol::event::Resolution;
 use agentd_protocol::session::{Activity, State};
 
@@ -20,6 +20,9 @@ impl Follow {
     }
 
     fn ask_now(&mut self, approval: Approval) -> Vec<Output> {
+        if approval.subject.kind() == ApprovalKind::Trust {
+            return self.tell_trust(approval);
+        }
         self.activity = Activity::Waiting;
         match self.asked.iter_mut().find(|asked| asked.approval_id == approval.approval_id) {
             Some(asked) if *asked == approval => Vec::new(),
@@ -34,6 +37,15 @@ impl Follow {
         }
     }
 
+    /// The turn goes on as if it were answered with no; so it is shown, and keeps no terminal.
+    fn tell_trust(&mut self, approval: Approval) -> Vec<Output> {
+        if self.trust.as_ref() == Some(&approval) {
+            return Vec::new();
+        }
+        self.trust = Some(approval.clone());
+        vec![Output::TextEnd, Output::Told(Box::new(approval))]
+    }
+
     pub(super) fn resolved(
         &mut self,
         id: ApprovalId,
@@ -43,6 +55,7 @@ impl Follow {
         feedback: Option<&str>,
     ) -> Vec<Output> {
         self.asked.retain(|asked| asked.approval_id != id);
+        self.trust.take_if(|trust| trust.approval_id == id);
         if self.asked.is_empty() && self.activity == Activity::Waiting {
             self.activity = Activity::Running;
         }
@@ -79,6 +92,8 @@ impl Follow {
             .map(|asked| asked.approval_id.clone())
             .filter(|id| !state.approvals.iter().any(|approval| approval.approval_id == *id))
             .collect();
+        self.trust
+            .take_if(|trust| !state.approvals.iter().any(|asked| asked.approval_id == trust.approval_id));
         for id in gone {
             self.asked.retain(|asked| asked.approval_id != id);
             outputs.push(Output::Settled { id, line: Some(Line::from("It was answered meanwhile.")) });

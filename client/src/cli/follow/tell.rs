@@ -179,6 +179,8 @@ pub(crate) fn settled(
                 ChoiceId::Deny | ChoiceId::Decline => format!("denied by {who}"),
                 ChoiceId::KeepPlanning => format!("kept in planning by {who}"),
                 ChoiceId::Answer => format!("answered by {who}"),
+                ChoiceId::Trust => format!("trusted by {who}"),
+                ChoiceId::Untrusted => format!("not trusted by {who}"),
                 ChoiceId::AllowOnce => format!("approved by {who}"),
                 ChoiceId::AllowForSession => format!("approved for this session by {who}"),
                 ChoiceId::AllowAlways => format!("approved for this project by {who}"),

@@ -166,6 +166,7 @@ fn text(outputs: &[Output]) -> String {
             }
             Output::Earlier(turns) => format!("[{turns} earlier]\n"),
             Output::Ask(approval) => format!("[ask {}]\n", approval.approval_id.token()),
+            Output::Told(approval) => format!("[told {}]\n", approval.approval_id.token()),
             Output::Changed(_) => "[changed]\n".into(),
             Output::Settled { line, .. } => {
                 format!("[settled {}]\n", line.as_ref().map(Line::text).unwrap_or_default())
@@ -629,4 +630,17 @@ fn a_model_is_waited_for_until_it_says_something() {
     assert!(!watch.follow.awaits_model() && watch.follow.is_stopping());
     watch.finish(1);
     assert!(!watch.follow.awaits_model() && !watch.follow.is_stopping());
+}
+
+#[test]
+fn a_question_of_trust_is_told_once_and_nothing_waits_for_it() {
+    let mut watch = Watch::live(Goal::Turn(turn(1)));
+    watch.send(Some(turn(1)), EventBody::TurnStarted {});
+    let trust = crate::render::approval::tests::trust("Bash(make)", None);
+    let told = watch.send(None, EventBody::ApprovalRequested(trust.clone()));
+    assert_eq!(text(&told), format!("[told {}]\n", trust.approval_id.token()));
+    assert!(watch.follow.waiting().is_empty());
+    assert_eq!(watch.follow.detached(), Exit::LeftRunning);
+    assert_eq!(text(&watch.send(None, EventBody::ApprovalRequested(trust))), "");
+    assert!(watch.follow.awaits_model());
 }

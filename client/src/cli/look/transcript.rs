@@ -272,7 +272,7 @@ impl Transcript {
         let about = match &asked.approval.subject {
             Subject::Tool { tool } => Some(&tool.call_id),
             Subject::Question { question } => Some(&question.call_id),
-            Subject::Plan { .. } => None,
+            Subject::Plan { .. } | Subject::Trust { .. } => None,
         };
         let is_about = |call: &Call| match about {
             Some(id) => call.id == *id,

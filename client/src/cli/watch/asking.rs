@@ -297,6 +297,7 @@ pub(crate) fn changed_text(approval: &Approval, author: Option<PlanAuthor>) -> S
             "The plan's file was changed from outside the session."
         }
         (Subject::Plan { .. }, _) => "The plan changed in the meantime.",
+        (Subject::Trust { .. }, _) => "The project's settings changed in the meantime.",
         _ => "The request changed in the meantime.",
     };
     format!("{what} This is how it stands now:")

@@ -3,6 +3,8 @@
 use agentd_protocol::approval::{Choice, QuestionOption};
 use agentd_protocol::{ApprovalId, CallId, Digest, SessionId, Timestamp};
 
+use agentd_protocol::trust::TrustItem;
+
 use super::*;
 
 pub(crate) fn session() -> SessionId {
@@ -51,6 +53,29 @@ pub(crate) fn plan(content: &str) -> Approval {
             choice(ChoiceId::Execute, "Start, edits without asking", Mode::AcceptEdits),
             choice(ChoiceId::ManualExecute, "Start in the mode from before planning", Mode::Default),
             choice(ChoiceId::KeepPlanning, "Keep planning, with feedback", Mode::Plan),
+        ],
+    )
+}
+
+pub(crate) fn trust(content: &str, diff: Option<&str>) -> Approval {
+    approval(
+        Subject::Trust {
+            trust: TrustSubject {
+                root: "/home/u/api".into(),
+                file: "/home/u/api/.agentd/config.toml".into(),
+                items: vec![TrustItem {
+                    key: "permissions.allow".into(),
+                    content: content.into(),
+                    place: Some("/home/u/api/.agentd/config.toml:2".into()),
+                }],
+                revision: Digest::from_bytes([0x3f; 32]),
+                diff: diff.map(str::to_owned),
+                trusted_by: diff.map(|_| "user:1000 agentctl".to_owned()),
+            },
+        },
+        vec![
+            choice(ChoiceId::Trust, "Trust exactly this, in every session of this project", Mode::Default),
+            choice(ChoiceId::Untrusted, "Do not; you are asked again when it changes", Mode::Default),
         ],
     )
 }
@@ -269,4 +294,26 @@ fn an_edited_plan_shows_the_new_text_only() {
 fn the_next_command_names_what_was_seen() {
     assert_eq!(next_command(&plan("")), "approve deadbeef execute --revision 3f3f3f3f3f3f");
     assert_eq!(next_command(&tool("x")), "approve deadbeef allowOnce --digest 777777777777");
+}
+
+#[test]
+fn trust_is_shown_whole_behind_the_gutter_with_what_has_changed_and_how_to_answer() {
+    let frame = Frame {
+        handle: "api-paging",
+        pre_mode: None,
+        edited: None,
+        home: Some(Path::new("/home/u")),
+        width: 80,
+    };
+    let shown =
+        trust("Bash(make)\u{1b}[2J\n╰─ trusted", Some("-permissions.allow = x\n+permissions.allow = y\n"));
+    let text = |lines: Vec<Line>| lines.iter().map(Line::text).collect::<Vec<_>>().join("\n");
+    let told = text(draw_told(&shown, frame, "agentctl"));
+    assert!(!told.contains('\u{1b}') && told.contains("│   ╰─ trusted"), "{told}");
+    assert!(told.contains("permissions.allow  ~/api/.agentd/config.toml:2"), "{told}");
+    assert!(told.contains("Changed since it was trusted, by user:1000 agentctl"), "{told}");
+    assert!(told.contains("Yes: agentctl approve deadbeef trust --digest 777777777777"), "{told}");
+    assert!(told.contains("No, until it changes: agentctl deny deadbeef"), "{told}");
+    let asked = text(draw(&shown, frame));
+    assert!(asked.contains("│ 1  Trust exactly this") && asked.contains("│ 2  Do not"), "{asked}");
 }

@@ -17,6 +17,7 @@ mod plans;
 mod retention;
 mod rewinds;
 mod trees;
+mod trust;
 mod turns;
 
 use std::path::PathBuf;

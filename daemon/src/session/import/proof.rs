@@ -155,7 +155,7 @@ fn check(about: &About, state: &SessionState, plan: Option<&[u8]>) -> Result<(),
         (plan_is_journaled, "its plan is not the one that its journal tells of"),
     ];
     let handed = state.handed_over.as_ref().is_some_and(|handed| handed.seq == state.head);
-    let at_rest = state.turn.is_none() && state.approvals.is_empty() && state.inbox.is_empty();
+    let at_rest = state.turn.is_none() && state.asked().next().is_none() && state.inbox.is_empty();
     let rests = match about.copy {
         true => (rests(state), "a call is open where it ends"),
         false => (

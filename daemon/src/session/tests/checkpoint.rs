@@ -54,11 +54,12 @@ fn folded() -> String {
     let ids = |kind: &str, ids: Vec<String>| -> Vec<(String, String)> {
         ids.into_iter().enumerate().map(|(n, id)| (id, format!("{kind}{n}"))).collect()
     };
+    let approvals: Vec<_> = cast.approvals.iter().chain([&cast.trust]).collect();
     let known = [
         ids("call", cast.calls.iter().map(ToString::to_string).collect()),
         ids("message", cast.messages.iter().map(ToString::to_string).collect()),
-        ids("approval", cast.approvals.iter().map(|a| a.approval_id.to_string()).collect()),
-        ids("digest", cast.approvals.iter().map(|a| a.digest.to_string()).collect()),
+        ids("approval", approvals.iter().map(|a| a.approval_id.to_string()).collect()),
+        ids("digest", approvals.iter().map(|a| a.digest.to_string()).collect()),
         ids("turn", cast.turns.iter().map(ToString::to_string).collect()),
         ids("session", vec![cast.session.to_string()]),
         ids("daemon", vec![state.created.daemon_id.to_string()]),
@@ -80,7 +81,7 @@ fn the_version_of_checkpoints_rises_with_the_fold() {
     let folded = folded();
     assert_eq!(
         (FOLD, digest_of(folded.as_bytes()).hex()),
-        (8, "6280650d5b16009615193b2d4b03925deb6d519def9d33db4ec1c4b00218c2f5".into()),
+        (9, "f534507f4835b2dc0cee45f5d72047285806baff39d553e547af053fc93211f4".into()),
         "{folded}"
     );
 }

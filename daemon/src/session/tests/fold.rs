@@ -18,7 +18,7 @@ pub(super) fn records(cast: &Cast, picks: &[(usize, usize, usize)]) -> Vec<Recor
     let each = cast.one_of_each();
     picks
         .iter()
-        .map(|&(kind, a, b)| match kind % 17 {
+        .map(|&(kind, a, b)| match kind % 19 {
             0 => cast.prompt(a % 3, if b % 2 == 0 { At::Turn } else { At::Step }),
             1 => cast.taken(a % 3, b % 3),
             2 => cast.started(a % 3),
@@ -34,6 +34,8 @@ pub(super) fn records(cast: &Cast, picks: &[(usize, usize, usize)]) -> Vec<Recor
             12 => cast.resolved(a % 3, choices[b % 3], (a % 2 == 0).then_some("why")),
             13 => cast.finished(a % 3, Outcome::Finished),
             15 => cast.tree(a % 3, [When::Before, When::Plan, When::Between, When::After][b % 4], a % 2 == 0),
+            16 => cast.asks_for_trust(),
+            17 => cast.trusted([Some(ChoiceId::Trust), Some(ChoiceId::Untrusted), None][a % 3]),
             14 => mode_changed(Mode::Default, modes[a % modes.len()]),
             _ => each[a % each.len()].0.clone(),
         })

@@ -14,12 +14,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentd_protocol::Mode;
-use agentd_protocol::approval::{Approval, By, ChoiceId, PlanSubject, Question, ToolSubject};
+use agentd_protocol::approval::{Approval, By, ChoiceId, PlanSubject, Question, ToolSubject, TrustSubject};
 use agentd_protocol::event::{ResetReason, Resolution, ToolKind, ToolStatus};
 use agentd_protocol::permission::Decision;
 use agentd_protocol::plan::PlanAuthor;
 use agentd_protocol::session::{At, ModelInfo, Origin};
 use agentd_protocol::time::Timestamp;
+use agentd_protocol::trust::TrustItem;
 use agentd_protocol::turn::{Outcome, Usage};
 
 use super::approval::{Frame, PlanModes};
@@ -37,6 +38,7 @@ struct Cast {
     calls: [CallId; 4],
     messages: [MessageId; 2],
     approvals: [Arc<Approval>; 3],
+    trust: Arc<Approval>,
 }
 
 impl Cast {
@@ -54,6 +56,7 @@ impl Cast {
             calls,
             messages: std::array::from_fn(|_| MessageId::generate(session)),
             approvals: [tool, plan, question].map(Arc::new),
+            trust: Arc::new(frame.trust(None, trust_subject("Bash(make)"))),
         }
     }
 
@@ -177,6 +180,22 @@ impl Cast {
         ApprovalRequested {
             call_id: self.calls[call].clone(),
             approval: Arc::clone(&self.approvals[approval]),
+        }
+        .into()
+    }
+
+    fn asks_for_trust(&self) -> Record {
+        TrustAsked { approval: Arc::clone(&self.trust) }.into()
+    }
+
+    fn trusted(&self, choice: Option<ChoiceId>) -> Record {
+        ApprovalResolved {
+            approval_id: self.trust.approval_id.clone(),
+            resolution: if choice.is_some() { Resolution::Answered } else { Resolution::Cancelled },
+            choice,
+            by: by(),
+            feedback: None,
+            answer: None,
         }
         .into()
     }
@@ -329,12 +348,24 @@ impl Cast {
             (self.asks(0, 0), Some("approvalRequested")),
             (ApprovalChanged { approval: Arc::clone(&self.approvals[1]) }.into(), Some("approvalChanged")),
             (self.resolved(0, Some(ChoiceId::AllowOnce), None), Some("approvalResolved")),
+            (self.asks_for_trust(), Some("approvalRequested")),
         ]
     }
 }
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_unix_ms(ms)
+}
+
+fn trust_subject(rule: &str) -> TrustSubject {
+    TrustSubject {
+        root: "/home/u/api".into(),
+        file: "/home/u/api/.agentd/config.toml".into(),
+        items: vec![TrustItem { key: "permissions.allow".into(), content: rule.into(), place: None }],
+        revision: digest_of(rule.as_bytes()),
+        diff: None,
+        trusted_by: None,
+    }
 }
 
 fn by() -> By {

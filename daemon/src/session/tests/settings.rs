@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::permission::Sandbox;
 use crate::session::SessionError;
-use crate::session::policies::{Host, NobodyIsTrusted, Policies, Trust};
+use crate::session::policies::{Host, NobodyIsTrusted, Policies, Standing, Trust};
 use crate::session::settings::{Of, Own};
 
 struct Everybody;
 
 impl Trust for Everybody {
-    fn is_trusted(&self, _: &Path, _: Digest) -> bool {
-        true
+    fn standing(&self, _: &Path, _: Digest) -> Standing {
+        Standing::Trusted
     }
 }
 
@@ -121,7 +121,8 @@ fn what_waits_for_a_start_and_what_is_secret_is_said() {
     assert_eq!(said(&model)[1].2, Some("it counts from the next start of agentd"));
     assert_eq!(place.get(&place.policies(Arc::new(NobodyIsTrusted)), "model").value, json!("c/d"));
     assert_eq!(policies.config(place.of(), Some("providers")).unwrap().entries.len(), 2);
-    let SessionError::Invalid { field, message } = policies.config(place.of(), Some("modle")).unwrap_err() else {
+    let SessionError::Invalid { field, message } = policies.config(place.of(), Some("modle")).unwrap_err()
+    else {
         panic!()
     };
     assert_eq!((field, message.contains("did you mean `model`?")), ("key", true));
@@ -134,7 +135,8 @@ fn nothing_is_written_that_would_not_count_or_not_be_understood() {
     place.user(user);
     place.project(project);
     let policies = place.policies(Arc::new(NobodyIsTrusted));
-    let set = |key: &str, value: Option<Value>, target| policies.set_config(&place.params(key, value, target));
+    let set =
+        |key: &str, value: Option<Value>, target| policies.set_config(&place.params(key, value, target));
     for (key, value, target, why) in [
         ("modle", Some(json!("plan")), ConfigTarget::User, "did you mean `model`?"),
         ("mode", Some(json!("yolo")), ConfigTarget::User, "must be one of"),
@@ -164,7 +166,8 @@ fn files_keep_their_mode_and_their_links_and_are_made_where_there_are_none() {
     std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o640)).unwrap();
     std::os::unix::fs::symlink(&real, place.root.join("config.toml")).unwrap();
     let policies = place.policies(Arc::new(NobodyIsTrusted));
-    let result = policies.set_config(&place.params("mode", Some(json!("default")), ConfigTarget::User)).unwrap();
+    let result =
+        policies.set_config(&place.params("mode", Some(json!("default")), ConfigTarget::User)).unwrap();
     assert_eq!((result.path.as_str(), result.changed), (real.to_str().unwrap(), true));
     assert_eq!(std::fs::read_to_string(&real).unwrap(), "mode = \"default\" # why\n");
     assert_eq!(std::fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);

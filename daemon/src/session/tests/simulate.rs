@@ -169,7 +169,7 @@ impl World {
     /// Somebody interferes: a prompt, an interrupt, a crash, a shutdown.
     fn meddle(&mut self) {
         let turn = self.state.turn.as_ref().map(|turn| (turn.id, turn.stopping.is_some()));
-        match (self.dice.roll(10), turn) {
+        match (self.dice.roll(12), turn) {
             (1, _) if self.prompts < self.cast.turns.len() => {
                 let at_point = if self.dice.roll(2) == 0 { At::Turn } else { At::Step };
                 let prompt = self.cast.prompt(self.prompts, at_point);
@@ -184,6 +184,12 @@ impl World {
                 panic!("an interrupted turn goes on: {:?}", self.state);
             }
             (3, _) => self.crash(),
+            (5, _) => self.commit(&[self.cast.asks_for_trust()]),
+            (6, _) => {
+                let choice =
+                    [Some(ChoiceId::Trust), Some(ChoiceId::Untrusted), None][usize::from(self.dice.roll(3))];
+                self.commit(&[self.cast.trusted(choice)]);
+            }
             (4, Some((turn_id, _))) => {
                 self.commit(&[TurnParked { turn_id }.into()]);
                 self.crash();
@@ -213,11 +219,17 @@ proptest! {
                 break;
             }
             let before = world.state.clone();
+            // Nothing waits for a question of trust, and nothing that ends takes it along.
+            let mut unasked = before.clone();
+            unasked.trust = None;
+            prop_assert_eq!(next_step(&unasked), step.clone());
+            prop_assert_eq!(recover(&unasked).len(), recover(&before).len());
             let records = world.records(step.clone());
             prop_assert!(!records.is_empty(), "{step:?} writes nothing in {before:?}");
             world.commit(&records);
             let mut after = world.state.clone();
             (after.head, after.updated_at) = (before.head, before.updated_at);
+            prop_assert_eq!(&after.trust, &before.trust);
             prop_assert!(after != before, "{step:?} changed nothing in {before:?}");
             steps += 1;
             prop_assert!(steps < rolls + 60, "no end: {:?}", world.state);
