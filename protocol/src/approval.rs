@@ -91,6 +91,9 @@ pub struct ToolSubject {
     pub confinement: Option<String>,
     /// Why the gate asks: a reason code.
     pub reason: String,
+    /// What else is to be known: that the classifier of mode `auto` gave no answer, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// For edits: what would change, as a unified diff.
     pub diff: Option<String>,
     /// The rules that `allowForSession` and `allowAlways` would make, exactly. Empty where neither is offered.

@@ -193,6 +193,19 @@ pub enum EventBody {
         rule: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         confinement: Option<Confinement>,
+        /// What the classifier of mode `auto` said of it, or why it said nothing. A model's words, or a provider's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+    },
+    /// The breaker of mode `auto` opened or was closed. On the daemon's feed, without a session: the one that holds for all.
+    BreakerChanged {
+        open: bool,
+        by: By,
+        /// Refusals of the classifier, of a session's own breaker.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        in_row: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total: Option<u32>,
     },
     ToolCallFinished {
         call_id: CallId,
@@ -443,6 +456,7 @@ impl EventBody {
             EventBody::TurnFinished { .. } => "turnFinished",
             EventBody::ToolCallStarted { .. } => "toolCallStarted",
             EventBody::PermissionDecided { .. } => "permissionDecided",
+            EventBody::BreakerChanged { .. } => "breakerChanged",
             EventBody::ToolCallFinished { .. } => "toolCallFinished",
             EventBody::FileChanged { .. } => "fileChanged",
             EventBody::ApprovalRequested(_) => "approvalRequested",
@@ -483,6 +497,7 @@ impl EventBody {
         "turnFinished",
         "toolCallStarted",
         "permissionDecided",
+        "breakerChanged",
         "toolCallFinished",
         "fileChanged",
         "approvalRequested",

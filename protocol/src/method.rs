@@ -103,6 +103,8 @@ methods! {
     PermissionCheck = "permission/check", permission::CheckParams => permission::CheckResult;
     /// Forgets a rule that an answer made for a whole project.
     PermissionForget = "permission/forget", permission::ForgetParams => permission::ForgetResult;
+    /// Looks at the breaker of mode `auto`, opens or closes it.
+    PermissionBreaker = "permission/breaker", permission::BreakerParams => permission::BreakerResult;
     /// What a project's settings would switch on; trusts it, or trusts it no more.
     ProjectTrust = "project/trust", trust::TrustParams => trust::TrustResult;
     /// Each setting with its value, where it comes from, and what else was said.

@@ -16,7 +16,7 @@ pub enum Mode {
     AcceptEdits,
     /// Changes nothing but the session's own plan file.
     Plan,
-    /// A classifier answers instead of a person. Not available yet: `-32054`.
+    /// A classifier answers instead of a person, until its breaker opens.
     Auto,
     /// Refuses whatever would ask.
     DontAsk,
@@ -54,9 +54,7 @@ pub struct UnknownMode(pub String);
 
 impl fmt::Display for UnknownMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `auto` has its name on the wire; nobody can choose it yet.
-        let modes = Mode::ALL.into_iter().filter(|mode| *mode != Mode::Auto);
-        let names = modes.map(Mode::name).collect::<Vec<_>>().join(", ");
+        let names = Mode::ALL.map(Mode::name).join(", ");
         write!(f, "unknown mode {:?}; the modes are {names}", self.0)
     }
 }
@@ -87,6 +85,6 @@ mod tests {
         }
         assert_eq!("accept-edits".parse::<Mode>().unwrap(), Mode::AcceptEdits);
         let unknown = "yolo".parse::<Mode>().unwrap_err().to_string();
-        assert!(unknown.contains("acceptEdits") && !unknown.contains("auto"), "{unknown}");
+        assert!(unknown.contains("acceptEdits") && unknown.contains("auto"), "{unknown}");
     }
 }

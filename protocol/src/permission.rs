@@ -9,6 +9,7 @@ use crate::approval::RuleOffer;
 use crate::daemon::Notice;
 use crate::ids::SessionId;
 use crate::mode::Mode;
+use crate::time::Timestamp;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -160,7 +161,7 @@ pub struct CheckParams {
 #[serde(rename_all = "camelCase")]
 pub struct CheckResult {
     pub decision: Decision,
-    /// Mode `auto`: its classifier would be asked first, and a person only where it is not sure.
+    /// Mode `auto`: its classifier would be asked, and a person only if it gives no answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub classified: bool,
     /// The reason's code: `rule.deny`.
@@ -219,4 +220,70 @@ pub struct ForgetParams {
 pub struct ForgetResult {
     /// Whether there was one.
     pub forgotten: bool,
+}
+
+/// `permission/breaker`: looks at the breaker of mode `auto`, opens or closes it. While it is open, `auto` asks a person wherever
+/// `default` does. Anyone may open it; only a person closes it. Errors: `notFound`; `refused`; `storage`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct BreakerParams {
+    /// The breaker of this session. Absent: the one that holds for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// Absent: nothing changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<BreakerAction>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum BreakerAction {
+    Open,
+    /// The counts of a session begin anew.
+    Close,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct BreakerResult {
+    /// `auto.enabled = false` in the user's settings shuts the mode for all sessions.
+    pub enabled: bool,
+    /// The breaker for all sessions is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub everywhere: Option<BreakerOpened>,
+    /// That of the session that was asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Breaker>,
+}
+
+/// Who opened the breaker for all sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct BreakerOpened {
+    /// `user:1000 agentctl`.
+    pub by: String,
+    pub at: Timestamp,
+}
+
+/// A session's breaker of mode `auto`: what the classifier has refused since a person closed it last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Breaker {
+    pub open: bool,
+    /// Refusals since a call was allowed.
+    pub in_row: u32,
+    pub total: u32,
+}
+
+impl Breaker {
+    /// Whether there is nothing to tell of it.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        *self == Self::default()
+    }
 }

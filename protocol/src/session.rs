@@ -9,6 +9,7 @@ use crate::approval::Approval;
 use crate::changes::RevertResult;
 use crate::ids::{ApprovalId, CallId, MessageId, Seq, SessionId, TurnId};
 use crate::mode::Mode;
+use crate::permission::Breaker;
 use crate::plan::PlanState;
 use crate::time::Timestamp;
 use crate::transfer::HandedOver;
@@ -162,6 +163,9 @@ pub struct State {
     /// Always empty until the todo tool exists.
     pub todo: Vec<Value>,
     pub usage: Usage,
+    /// Of mode `auto`: what its classifier has refused, and whether it is asked at all.
+    #[serde(default, skip_serializing_if = "Breaker::is_untouched")]
+    pub breaker: Breaker,
 }
 
 /// A call of the running turn that has no result yet.

@@ -146,7 +146,7 @@ pub(crate) enum Command {
     /// Shows or changes a session's mode
     #[command(
         after_long_help = "Modes: default (asks before changes), acceptEdits (edits without asking), plan \
-        (changes nothing but its plan), dontAsk (refuses what would ask), bypassPermissions (asks almost nothing).\n\n\
+        (changes nothing but its plan), auto (a classifier answers in your place), dontAsk (refuses what would ask), bypassPermissions (asks almost nothing).\n\n\
         Examples:\n  agentctl mode\n  agentctl mode plan\n  agentctl mode api-paging-otter accept-edits"
     )]
     Mode(ModeArgs),
@@ -164,6 +164,13 @@ pub(crate) enum Command {
         agentctl rules --forget 'Bash(make install)'"
     )]
     Rules(RulesArgs),
+    /// Shows, opens or closes the breaker of mode auto
+    #[command(
+        after_long_help = "In mode auto a classifier answers instead of you. Once it has refused three calls in a row, or twenty \
+        in all, the session's breaker opens and you are asked again, until you close it. With --all it is the one for all \
+        sessions.\n\nExamples:\n  agentctl breaker\n  agentctl breaker close\n  agentctl breaker open --all"
+    )]
+    Breaker(BreakerArgs),
     /// Shows what this project would switch on, and trusts it
     #[command(
         after_long_help = "A project's settings are in .agentd/config.toml. Its deny and ask rules always hold; its allow rules, \
@@ -512,6 +519,19 @@ pub(crate) struct ModeArgs {
     /// [ID] [MODE]: neither shows the mode of this folder's session
     #[arg(num_args = 0..=2, value_names = ["ID", "MODE"])]
     pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BreakerArgs {
+    /// [ID] [open|close]: neither shows that of this folder's session
+    #[arg(num_args = 0..=2, value_names = ["ID", "ACTION"])]
+    pub(crate) words: Vec<String>,
+    /// The one for all sessions
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Prints the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -303,6 +303,15 @@ impl Follow {
                 let title = if title.trim().is_empty() { tool } else { title };
                 self.calls.start(call_id, title, kind)
             }
+            EventBody::PermissionDecided { call_id, reason, note: Some(note), .. } => {
+                let Some(line) = tell::classified(&reason, &note) else { return Vec::new() };
+                let mut outputs = self.calls.name(&call_id);
+                outputs.extend([Output::TextEnd, line]);
+                outputs
+            }
+            EventBody::BreakerChanged { open, in_row, total, by } => {
+                vec![Output::TextEnd, tell::breaker_changed(open, in_row, total, &by)]
+            }
             EventBody::ToolCallFinished { call_id, status, reason, content, .. } => {
                 self.call_finished(&call_id, status, reason.as_deref(), &content)
             }

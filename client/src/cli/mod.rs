@@ -6,6 +6,7 @@ pub(crate) mod args;
 mod ask;
 mod auto;
 mod blob;
+mod breaker;
 mod closing;
 mod config;
 mod context;
@@ -73,6 +74,7 @@ async fn command(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Mode(args) => sessions::mode(context, args).await,
         Command::Why(args) => why::why(context, args).await,
         Command::Rules(args) => trust::rules(context, args).await,
+        Command::Breaker(args) => breaker::breaker(context, args).await,
         Command::Trust(args) => trust::trust(context, args).await,
         Command::Config(command) => config::config(context, command).await,
         Command::Plan(PlanCommand::Show(args)) => sessions::plan_show(context, args).await,

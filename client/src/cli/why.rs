@@ -77,7 +77,7 @@ async fn about(
 fn lines(answer: &CheckResult, home: Option<&Path>) -> Vec<Line> {
     let (word, style) = match (answer.decision, answer.classified) {
         (Decision::Allow, _) => ("allowed", Style::Good),
-        (Decision::Ask, true) => ("asks the classifier, and a person where it is not sure", Style::Warn),
+        (Decision::Ask, true) => ("asks the classifier, and a person if it gives no answer", Style::Warn),
         (Decision::Ask, false) => ("asks a person", Style::Warn),
         (Decision::Deny, _) => ("denied", Style::Bad),
     };

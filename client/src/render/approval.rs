@@ -142,6 +142,7 @@ fn reason_text(code: &str) -> Option<(&'static str, Style)> {
             Style::Warn,
         ),
         "path.unresolved" => ("it could not be found out where this path leads", Style::Warn),
+        "auto.noAnswer" => ("mode auto would have asked its classifier", Style::Plain),
         "rule.ask" => ("a rule of your settings asks about it", Style::Plain),
         _ => return None,
     })
@@ -232,6 +233,9 @@ impl Page {
         let (why, style) = reason_text(&tool.reason)
             .map_or((String::new(), Style::Dim), |(text, style)| (format!("{text} "), style));
         self.label("why", &format!("{why}({})", tool.reason), style);
+        if let Some(note) = &tool.note {
+            self.label("note", note, Style::Warn);
+        }
         match &tool.input {
             Value::Object(fields) => {
                 for (name, value) in fields.iter().filter(|(name, _)| !shown.contains(&name.as_str())) {

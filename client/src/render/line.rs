@@ -240,6 +240,7 @@ pub(crate) mod tests {
             tasks: vec![],
             todo: vec![],
             usage: Usage::default(),
+            breaker: agentd_protocol::permission::Breaker::default(),
         }
     }
 

@@ -159,6 +159,12 @@ keys! {
     PERMISSIONS_ALLOW = "permissions.allow", Shape::Texts, Trusted, "Calls that need no question.";
     PERMISSIONS_ALLOW_BYPASS = "permissions.allow_bypass", Shape::Flag, User,
         "Whether `bypassPermissions` may be used.";
+    AUTO = "auto", Shape::Table, User, "Mode `auto`.";
+    AUTO_ENABLED = "auto.enabled", Shape::Flag, User, "Whether `auto` may be used. Without it: yes.";
+    AUTO_MODEL = "auto.model", Shape::Text, User,
+        "`provider/model` of its classifier. Without it: the session's own model.";
+    AUTO_TIMEOUT = "auto.timeout_s", Shape::Whole, User,
+        "Seconds that the classifier has before a person is asked. Without it: 2.";
     SHELL = "shell", Shape::Table, User, "Commands.";
     SHELL_ENV = "shell.env", Shape::Texts, User,
         "Further variables that a client's environment brings into a session.";

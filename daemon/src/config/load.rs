@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use toml::de::DeTable;
 
@@ -117,6 +118,16 @@ fn read_settings(mut root: Section<'_, '_, '_>) -> Settings {
         allow_bypass: permissions.flag(keys::PERMISSIONS_ALLOW_BYPASS).unwrap_or_default(),
     });
     permissions.finish();
+
+    let named = root.place(keys::AUTO).is_some();
+    let mut auto = root.table(keys::AUTO);
+    // Somebody wanted to say something about it: what cannot be read closes.
+    let said = auto.place(keys::AUTO_ENABLED).is_some() || (named && !auto.is_there());
+    settings.auto.enabled = auto.flag(keys::AUTO_ENABLED).unwrap_or(!said);
+    settings.auto.model = auto.text(keys::AUTO_MODEL);
+    settings.auto.timeout =
+        auto.seconds(keys::AUTO_TIMEOUT).map_or(settings.auto.timeout, Duration::from_secs);
+    auto.finish();
 
     let mut shell = root.table(keys::SHELL);
     settings.shell.env = shell.texts(keys::SHELL_ENV).unwrap_or_default();

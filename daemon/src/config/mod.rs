@@ -14,6 +14,7 @@ mod stamp;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use agentd_protocol::Mode;
 
@@ -37,6 +38,7 @@ pub struct Settings {
     pub providers: BTreeMap<String, ProviderSettings>,
     pub plan: PlanSettings,
     pub permissions: Permissions,
+    pub auto: AutoSettings,
     pub shell: ShellSettings,
     pub retention: RetentionSettings,
     /// Why the file may mean another model or provider than is read here.
@@ -52,6 +54,7 @@ impl Default for Settings {
             providers: BTreeMap::new(),
             plan: PlanSettings::default(),
             permissions: Permissions::Rules(PermissionRules::default()),
+            auto: AutoSettings::default(),
             shell: ShellSettings::default(),
             retention: RetentionSettings::default(),
             model_doubts: Vec::new(),
@@ -129,6 +132,22 @@ pub struct PermissionRules {
     pub ask: Vec<RuleText>,
     pub allow: Vec<RuleText>,
     pub allow_bypass: bool,
+}
+
+/// Mode `auto` and its classifier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AutoSettings {
+    pub enabled: bool,
+    /// `provider/model`; absent: the session's own, which is told everything already.
+    pub model: Option<String>,
+    /// How long it has for one answer.
+    pub timeout: Duration,
+}
+
+impl Default for AutoSettings {
+    fn default() -> Self {
+        Self { enabled: true, model: None, timeout: Duration::from_secs(2) }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

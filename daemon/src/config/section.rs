@@ -193,6 +193,11 @@ impl<'s, 'a, 't> Section<'s, 'a, 't> {
         None
     }
 
+    /// Whether it is a table, and in the file.
+    pub(super) fn is_there(&self) -> bool {
+        self.table.is_some()
+    }
+
     /// `file:line` of a key, if it is there.
     pub(super) fn place(&self, key: Key) -> Option<String> {
         let span = self.table.as_ref()?.get(key.name())?.span();

@@ -95,6 +95,7 @@ fn every_key_is_read() {
             allow: vec![rule("read_file", 17), rule("grep_search", 17)],
             allow_bypass: true,
         }),
+        auto: AutoSettings::default(),
         shell: ShellSettings { env: vec!["JAVA_HOME".into()] },
         retention: RetentionSettings { max_age_days: Some(90), max_size_mib: Some(2048) },
         model_doubts: vec![],
@@ -275,4 +276,20 @@ fn a_wrong_limit_of_retention_removes_nothing() {
         assert_eq!(loaded.settings.retention, RetentionSettings::default(), "{wrong}");
         assert_eq!(loaded.notices.len(), 1, "{wrong}");
     }
+}
+
+#[test]
+fn mode_auto_is_on_unless_somebody_wanted_to_say_something_else() {
+    for (text, enabled) in [
+        ("", true),
+        ("[auto]", true),
+        ("[auto]\nenabled = true", true),
+        ("[auto]\nenabled = false", false),
+        ("[auto]\nenabled = \"no\"", false),
+        ("auto = false", false),
+    ] {
+        assert_eq!(load_text(text).settings.auto.enabled, enabled, "{text}");
+    }
+    let auto = load_text("[auto]\nmodel = \"a/b\"\ntimeout_s = 30").settings.auto;
+    assert_eq!((auto.model.as_deref(), auto.timeout.as_secs()), (Some("a/b"), 30));
 }

@@ -43,6 +43,10 @@ pub const CALL_CUT: &str = "Not run: the answer was cut at the length limit, so 
 pub const CHANGED_SINCE_SHOWN: &str = "Not run: what this call would do has changed since a person approved it (a file or a \
                                        link is not what it was). Nothing was done. Look again, then make the call anew.";
 
+/// The result of a call whose meaning changed between the classifier's yes and the run.
+pub const CHANGED_SINCE_JUDGED: &str = "Not run: what this call would do has changed since it was judged (a file or a link is \
+                                        not what it was). Nothing was done. Look again, then make the call anew.";
+
 /// The result of a call that a person would have to judge and could not see whole.
 pub const TOO_LARGE_TO_SHOW: &str = "Not run: a person has to approve this call, and it is too large to be shown to one. \
                                      Nothing was done. Do it in several smaller calls.";

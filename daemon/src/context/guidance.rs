@@ -153,8 +153,10 @@ pub fn mode_unavailable(mode: Mode) -> String {
 
 fn now(mode: Mode) -> String {
     let means = match mode {
-        Mode::Default | Mode::Auto => {
-            "reading in the working folder is free, a person decides about changes and commands"
+        Mode::Default => "reading in the working folder is free, a person decides about changes and commands",
+        Mode::Auto => {
+            "changes in the working folder are free, a classifier allows or refuses some of what goes beyond it, and a person \
+             decides about the rest"
         }
         Mode::AcceptEdits => {
             "changes in the working folder are free, a person decides about commands and other places"

@@ -6,15 +6,17 @@
 //! plan file, reminders) is an appended message, see [`note`].
 
 mod call;
+mod classifier;
 mod guidance;
 mod note;
 mod opening;
 mod outcome;
 
 pub use call::{
-    CALL_CUT, CHANGED_SINCE_SHOWN, LEFT_WITHOUT_APPROVAL, NOT_WITHOUT_A_PERSON, TOO_LARGE_TO_SHOW,
-    folder_gone, malformed, plan_too_long, plan_written, question_declined, unknown_tool,
+    CALL_CUT, CHANGED_SINCE_JUDGED, CHANGED_SINCE_SHOWN, LEFT_WITHOUT_APPROVAL, NOT_WITHOUT_A_PERSON,
+    TOO_LARGE_TO_SHOW, folder_gone, malformed, plan_too_long, plan_written, question_declined, unknown_tool,
 };
+pub use classifier::{CLASSIFIER_PROMPT, MAX_ARGUMENTS, Opinion, Question, opinion, question};
 pub use guidance::{
     Approved, PlanCommands, PlanGuidance, Remarks, already_planning, fresh_start, mode_changed,
     mode_unavailable, moved, no_plan_to_leave, plan_approved, plan_guidance, plan_is_empty, plan_left,
@@ -39,10 +41,7 @@ mod tests {
             assert!(SYSTEM_PROMPT.contains(tool), "{tool} is not explained");
         }
         for mode in agentd_protocol::Mode::ALL {
-            // `auto` cannot be entered yet.
-            if mode != agentd_protocol::Mode::Auto {
-                assert!(SYSTEM_PROMPT.contains(&format!("- {mode}: ")), "{mode} is not explained");
-            }
+            assert!(SYSTEM_PROMPT.contains(&format!("- {mode}: ")), "{mode} is not explained");
         }
     }
 

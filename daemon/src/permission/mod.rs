@@ -4,6 +4,7 @@
 //! reason code. It reads no file and keeps no state, so it is tested as tables, and it can be asked again at any moment.
 //! Text by a model, a tool, a page or an agent never reaches it as consent.
 
+mod breaker;
 mod critical;
 pub mod effect;
 mod gate;
@@ -18,6 +19,7 @@ mod shell_text;
 #[cfg(test)]
 mod table;
 
+pub use breaker::Breaker;
 pub use gate::{Answer, PlanShell, Query, Ruling, Sandbox, Verdict, judge, judge_again_after_answer};
 pub use offer::{Offer, offer};
 pub use places::Places;

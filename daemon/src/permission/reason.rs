@@ -47,10 +47,17 @@ pub enum Reason {
     PersonQuestion,
     PersonAllowed,
     PersonDenied,
+    /// The classifier of mode `auto` said yes.
+    AutoAllowed,
+    AutoBlocked,
+    /// It answered something that is not one of its two answers: a no.
+    AutoUnreadable,
+    /// It did not answer, so a person is asked.
+    AutoNoAnswer,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 35] = [
+    pub const ALL: [Reason; 39] = [
         Reason::NoEffect,
         Reason::RuleDeny,
         Reason::RuleAsk,
@@ -86,6 +93,10 @@ impl Reason {
         Reason::PersonQuestion,
         Reason::PersonAllowed,
         Reason::PersonDenied,
+        Reason::AutoAllowed,
+        Reason::AutoBlocked,
+        Reason::AutoUnreadable,
+        Reason::AutoNoAnswer,
     ];
 
     /// The stable name, as journaled and on the wire.
@@ -127,6 +138,10 @@ impl Reason {
             Reason::PersonQuestion => "person.question",
             Reason::PersonAllowed => "person.allowed",
             Reason::PersonDenied => "person.denied",
+            Reason::AutoAllowed => "auto.allowed",
+            Reason::AutoBlocked => "auto.blocked",
+            Reason::AutoUnreadable => "auto.unreadable",
+            Reason::AutoNoAnswer => "auto.noAnswer",
         }
     }
 
@@ -162,7 +177,11 @@ impl Reason {
             | Reason::ModeBypass
             | Reason::PersonQuestion
             | Reason::PersonAllowed
-            | Reason::PersonDenied => 8,
+            | Reason::PersonDenied
+            | Reason::AutoAllowed
+            | Reason::AutoBlocked
+            | Reason::AutoUnreadable
+            | Reason::AutoNoAnswer => 8,
         }
     }
 
@@ -272,6 +291,19 @@ impl Reason {
             Reason::PersonQuestion => "A question to a person waits for that person's answer.",
             Reason::PersonAllowed => "A person allowed exactly this call.",
             Reason::PersonDenied => "A person denied this call.",
+            Reason::AutoAllowed => "The classifier of mode auto allowed this call.",
+            Reason::AutoBlocked => {
+                "The classifier of mode auto blocked this call: it found nothing that the person asked for in it, or too much \
+                 else. Do not try the same by another way. Go on without it, or say what you need and why, and let the person \
+                 decide."
+            }
+            Reason::AutoUnreadable => {
+                "The classifier of mode auto gave no answer that can be read, which counts as a no. Do not try the same by \
+                 another way. Go on without it, or say what you need and why, and let the person decide."
+            }
+            Reason::AutoNoAnswer => {
+                "The classifier of mode auto did not answer, so a person decides about this call."
+            }
         }
     }
 }

@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
-use agentd_protocol::SessionId;
 use agentd_protocol::config::{ConfigGetParams, ConfigGetResult, ConfigSetParams, ConfigSetResult};
-use agentd_protocol::permission::{ForgetParams, ForgetResult};
+use agentd_protocol::event::EventBody;
+use agentd_protocol::permission::{
+    BreakerAction, BreakerOpened, BreakerParams, BreakerResult, ForgetParams, ForgetResult,
+};
 use agentd_protocol::trust::{TrustAction, TrustParams, TrustResult};
+use agentd_protocol::{Event, SessionId};
 
 use super::Registry;
 use crate::config::Project;
 use crate::session::command::Caller;
-use crate::session::command::Command;
+use crate::session::command::{Command, person_only};
 use crate::session::deps::Deps;
 use crate::session::trusting::{difference, items, text};
 use crate::session::{Inquiry, SessionError, blocking, settings, unkept};
-use crate::store::kept::Trusted;
+use crate::store::kept::{Thrown, Trusted};
 use crate::workspace;
 
 impl Registry {
@@ -114,6 +117,55 @@ impl Registry {
     pub async fn set_config(&self, params: ConfigSetParams) -> Result<ConfigSetResult, SessionError> {
         let policies = Arc::clone(&self.deps.policies);
         blocking(move || policies.set_config(&params)).await
+    }
+
+    /// The breaker of mode `auto`, of a session or of all: looked at, opened or closed.
+    ///
+    /// # Errors
+    /// There is no such session, a program would close it, or the disk.
+    pub async fn breaker(
+        self: &Arc<Self>,
+        params: BreakerParams,
+        caller: &Caller,
+    ) -> Result<BreakerResult, SessionError> {
+        let session = match params.session_id {
+            None => {
+                self.set_breaker(params.action, caller).await?;
+                None
+            }
+            Some(id) => {
+                let (action, caller) = (params.action, caller.clone());
+                Some(self.ask(id, |reply| Command::Breaker { action, caller, reply }).await?)
+            }
+        };
+        let deps = Arc::clone(&self.deps);
+        blocking(move || {
+            let everywhere = deps.kept.breaker().map_err(unkept)?;
+            Ok(BreakerResult {
+                enabled: deps.policies.of(&deps.home).auto.enabled,
+                everywhere: everywhere.map(|Thrown { by, at }| BreakerOpened { by, at }),
+                session,
+            })
+        })
+        .await
+    }
+
+    async fn set_breaker(&self, action: Option<BreakerAction>, caller: &Caller) -> Result<(), SessionError> {
+        let Some(action) = action else { return Ok(()) };
+        let (deps, by, at) = (Arc::clone(&self.deps), caller.by.clone(), self.deps.clock.now());
+        let thrown = match action {
+            BreakerAction::Open => Some(Thrown { by: format!("{} {}", by.principal, by.client), at }),
+            BreakerAction::Close => {
+                person_only(caller.actor)?;
+                None
+            }
+        };
+        let open = thrown.is_some();
+        if blocking(move || deps.kept.set_breaker(thrown.as_ref())).await.map_err(unkept)? {
+            let body = EventBody::BreakerChanged { open, by, in_row: None, total: None };
+            self.feed.fact(Event { at: Some(at), ..Event::new(body) });
+        }
+        Ok(())
     }
 
     /// Forgets a rule that a person's answer made for a project.

@@ -260,6 +260,10 @@ fn permissions(m: &mut RpcModule<Daemon>) -> Result<(), RegisterMethodError> {
         person_only(&connection)?;
         daemon.registry.forget_rule(params).await.map_err(wire)
     })?;
+    method::<method::PermissionBreaker, _, _, _>(m, |params, daemon, connection| async move {
+        let caller = caller(&daemon, &connection);
+        daemon.registry.breaker(params, &caller).await.map_err(wire)
+    })?;
     method::<method::ProjectTrust, _, _, _>(m, |params, daemon, connection| async move {
         person_only(&connection)?;
         let caller = caller(&daemon, &connection);

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::checkpoint::Kept;
+use super::classify::Cleared;
 use super::command::{Command, Ownership, Reply, Snapshot};
 use super::deps::{Deps, Policy};
 use super::error::SessionError;
@@ -59,6 +60,10 @@ pub struct Session {
     pub(super) flight: Berth,
     /// Calls made ready for judging and, if nothing intervenes, for running.
     pub(super) prepared: HashMap<CallId, Result<Prepared, ToolError>>,
+    /// What the classifier of mode `auto` has allowed in this process and in this mode, and has not begun.
+    pub(super) cleared: HashMap<CallId, Cleared>,
+    /// The breaker for all sessions was open when it was last looked at.
+    pub(super) shut_everywhere: bool,
     /// Ends what runs for the current turn.
     pub(super) turn_token: CancellationToken,
     /// The session's environment for processes.
@@ -163,6 +168,8 @@ impl Session {
             watcher,
             flight: Berth::default(),
             prepared: HashMap::new(),
+            cleared: HashMap::new(),
+            shut_everywhere: false,
             turn_token: CancellationToken::new(),
             env,
             naming: None,
@@ -294,6 +301,7 @@ impl Session {
                 Step::Await => {
                     // What was prepared before a person thinks about it is old when the answer comes.
                     self.prepared.clear();
+                    self.cleared.clear();
                     self.keeping.waited = true;
                     if !self.law_may_answer() {
                         return;
@@ -370,6 +378,10 @@ impl Session {
             Command::SetMode { mode, caller, reply } => {
                 self.look_at_settings().await;
                 let answer = self.set_mode(mode, &caller).await;
+                let _ = reply.send(answer);
+            }
+            Command::Breaker { action, caller, reply } => {
+                let answer = self.set_breaker(action, &caller).await;
                 let _ = reply.send(answer);
             }
             Command::SetTitle { title, reply } => {
@@ -522,6 +534,11 @@ impl Session {
                 self.flight.clear();
                 self.calls_prepared(purpose, calls).await
             }
+            // Likewise.
+            Landed::Classified { calls } => {
+                self.flight.clear();
+                self.classified(calls).await
+            }
             // If the journal does not take it, it is taken anew.
             Landed::Kept { turn, when, result } => {
                 self.flight.clear();
@@ -543,7 +560,10 @@ impl Session {
             let recorded = match &landed {
                 Landed::Sampled { message, result } => self.sampled(message, result).await,
                 Landed::Ran { call, output } => self.ran(call, output).await,
-                Landed::Prepared { .. } | Landed::AllRan | Landed::Kept { .. } => Ok(()),
+                Landed::Prepared { .. }
+                | Landed::Classified { .. }
+                | Landed::AllRan
+                | Landed::Kept { .. } => Ok(()),
             };
             if let Err(error) = recorded {
                 self.unrecorded.push_front(landed);

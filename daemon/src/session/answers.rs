@@ -260,8 +260,8 @@ impl Session {
             records.push(self.result(&call.id, ToolStatus::Denied, Some("plan.keepPlanning"), text).await?);
         } else {
             // The mode from before planning may have become unavailable since it was shown: then it is the default.
-            let mode = answer.mode.unwrap_or_else(|| self.policy.still_available(own_mode));
-            self.policy.mode_available(mode).map_err(SessionError::Refused)?;
+            let mode = answer.mode.unwrap_or_else(|| self.still_available(own_mode));
+            self.mode_available(mode)?;
             records.extend(self.execution(call, answer, &content, revision, mode, caller).await?);
         }
         self.commit(records).await?;

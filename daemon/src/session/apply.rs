@@ -12,8 +12,8 @@ use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::{Denial, Usage};
 
 use super::record::{
-    AfterFailure, ApprovalResolved, CallFinished, CallInput, CallProposed, InboxAdded, Part, PlanCopy,
-    Record, Replied, ReplyEnd, SessionForked,
+    AfterFailure, ApprovalResolved, BreakerChange, CallFinished, CallInput, CallProposed, Heard, InboxAdded,
+    Part, PlanCopy, Record, Replied, ReplyEnd, SessionForked,
 };
 use super::state::{
     Call, CallState, ContextItem, ContextKind, Fate, HandedOver, InboxEntry, Pending, Phase, Plan, Prompt,
@@ -22,7 +22,7 @@ use super::state::{
 use crate::ids::{CallId, Digest, Seq, TurnId, digest_of};
 use crate::journal::RecordRef;
 use crate::model::message::Stop;
-use crate::permission::{Layer, Reason};
+use crate::permission::{Breaker, Layer, Reason};
 
 /// How many settled approvals a session remembers, to tell a late answer who was first.
 const MAX_SETTLED: usize = 500;
@@ -121,6 +121,12 @@ impl SessionState {
             }
             Record::InboxAdded(added) => self.inbox_added(added, place),
             Record::InboxTaken(taken) => {
+                let person = |entry: &&InboxEntry| {
+                    entry.prompt_id == taken.prompt_id && entry.origin == Origin::Client
+                };
+                if let Some(entry) = self.inbox.iter().find(person) {
+                    self.spoken.said(seq, entry.place);
+                }
                 self.inbox.retain(|entry| entry.prompt_id != taken.prompt_id);
                 self.set_fate(taken.prompt_id, Fate::Taken { turn: taken.turn_id });
             }
@@ -136,6 +142,7 @@ impl SessionState {
             Record::SessionForked(forked) => {
                 self.forked(forked, at);
                 if forked.from_bundle {
+                    self.spoken.left_behind();
                     self.trees.imported = Some(seq);
                 }
             }
@@ -157,6 +164,7 @@ impl SessionState {
                 }
             }
             Record::SessionImported(imported) => {
+                self.spoken.left_behind();
                 self.owner_epoch = imported.epoch;
                 self.imported = Some(imported.params);
                 self.begins_elsewhere(imported.mode, imported.plan.as_ref());
@@ -201,6 +209,7 @@ impl SessionState {
             Record::ContextReset(reset) => {
                 self.resets.reset(&mut self.context, &reset.keep, seq);
                 if let Some(from) = reset.from {
+                    self.spoken.rewound(from);
                     self.trees.rewound(from);
                     self.ran_prompt = None;
                     self.last_prompt = self.prompt_without(None);
@@ -245,6 +254,24 @@ impl SessionState {
                     };
                     turn.denials.push(denial);
                 }
+            }
+            Record::CallClassified(classified) => {
+                self.usage += classified.usage;
+                if let Some(turn) = &mut self.turn {
+                    turn.usage += classified.usage;
+                }
+                self.breaker = match classified.heard {
+                    Heard::Allowed => self.breaker.allowed(),
+                    Heard::Blocked | Heard::Unreadable => self.breaker.refused(),
+                    Heard::Nothing | Heard::Dropped => self.breaker,
+                };
+            }
+            Record::BreakerChanged(changed) => {
+                self.breaker = match changed.change {
+                    BreakerChange::Tripped => self.breaker,
+                    BreakerChange::Thrown => self.breaker.thrown(),
+                    BreakerChange::Closed => Breaker::default(),
+                };
             }
             Record::CallStarted(started) => {
                 if let Some(turn) = &mut self.turn {
@@ -299,7 +326,13 @@ impl SessionState {
                     pending.approval = Arc::clone(&changed.approval);
                 }
             }
-            Record::ApprovalResolved(resolved) => self.approval_resolved(resolved, at),
+            Record::ApprovalResolved(resolved) => {
+                let denied = matches!(resolved.choice, Some(ChoiceId::Deny | ChoiceId::KeepPlanning));
+                if denied && resolved.feedback.is_some() && self.pending(&resolved.approval_id).is_some() {
+                    self.spoken.said(seq, place);
+                }
+                self.approval_resolved(resolved, at);
+            }
         }
     }
 

@@ -413,6 +413,7 @@ mod tests {
             effects: vec!["run in /w".into()],
             confinement: Some("workspace".into()),
             reason: "table.ask".into(),
+            note: None,
             diff: Some("+a".into()),
             rules: vec![],
         };

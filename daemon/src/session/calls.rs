@@ -13,6 +13,7 @@ use futures_util::stream::FuturesOrdered;
 
 use super::actor::{Law, Session};
 use super::approval::{Frame, PlanModes, confinement_word, effect_lines};
+use super::classify::{Cleared, Doubtful, allowed};
 use super::error::SessionError;
 use super::flight::{Flight, PreparedCalls, Purpose, contained, contained_prepare};
 use super::planning::PlanNow;
@@ -34,10 +35,12 @@ const MAX_ASKED: usize = 512 * 1024;
 const MAX_REMEMBERED: usize = 4 * 1024;
 
 /// What became of one call before the gate.
-enum Judged {
+pub(super) enum Judged {
     Allowed(Verdict),
     Denied(Verdict),
     Ask(Verdict),
+    /// The classifier of mode `auto` is asked first.
+    Classify(Verdict),
 }
 
 impl Session {
@@ -127,14 +130,15 @@ impl Session {
     }
 
     /// Asks the gate about a call, with the mode and the rules of this moment.
-    fn judge(&self, call: &Call, prepared: &Prepared, answer: Option<Answer>) -> Judged {
+    pub(super) fn judge(&self, call: &Call, prepared: &Prepared, answer: Option<Answer>) -> Judged {
         let verdict = self.before_gate(&call.tool, &prepared.effects, |query| match answer {
             None => permission::judge(query),
             Some(answer) => permission::judge_again_after_answer(query, answer),
         });
         match verdict.ruling {
             Ruling::Allow => Judged::Allowed(verdict),
-            Ruling::Classify | Ruling::Ask => Judged::Ask(verdict),
+            Ruling::Classify => Judged::Classify(verdict),
+            Ruling::Ask => Judged::Ask(verdict),
             Ruling::Deny => Judged::Denied(verdict),
         }
     }
@@ -152,7 +156,7 @@ impl Session {
         ask(&Query {
             tool,
             effects,
-            mode: self.policy.still_available(self.state.mode),
+            mode: self.mode_now(),
             rules: &rules,
             places: &places,
             origin,
@@ -191,16 +195,17 @@ impl Session {
     /// Takes what the settings say now.
     pub(super) async fn look_at_settings(&mut self) {
         let (deps, cwd) = (Arc::clone(&self.deps), self.state.created.cwd.clone());
-        let (now, root, saved) = super::blocking(move || {
+        let (now, root, saved, shut) = super::blocking(move || {
             let root = deps.policies.root(&cwd);
             let saved = deps.kept.about(&root).unwrap_or_else(|error| {
                 tracing::warn!(%error, "rules that were kept for the project do not count");
                 Arc::default()
             });
-            (deps.policies.of(&cwd), root, saved)
+            let shut = super::breaker::is_open_everywhere(&deps.kept);
+            (deps.policies.of(&cwd), root, saved, shut)
         })
         .await;
-        (self.root, self.saved) = (root, saved);
+        (self.root, self.saved, self.shut_everywhere) = (root, saved, shut);
         self.rules_changed |= !Arc::ptr_eq(&now, &self.policy);
         self.policy = now;
     }
@@ -210,6 +215,7 @@ impl Session {
             self.judged_under = Some(self.law());
         }
         let mut records = Vec::new();
+        let mut doubtful = Vec::new();
         for (id, prepared) in calls {
             let Some(call) = self.state.call(&id).cloned() else { continue };
             let prepared = match prepared {
@@ -220,53 +226,66 @@ impl Session {
                 }
             };
             match (self.judge(&call, &prepared, None), &prepared.work) {
-                (Judged::Denied(verdict), _) => records.extend(self.denied_by_gate(&id, &verdict).await?),
+                (Judged::Denied(verdict), _) => {
+                    records.extend(self.denied_by_gate(&id, &verdict, None).await?)
+                }
                 (_, Work::Refuse(error)) => {
                     records.push(self.error_result(&id, "call.invalid", &error.0).await?);
                 }
                 (Judged::Allowed(verdict), _) => {
-                    records.push(self.judged(&id, &verdict));
+                    records.push(self.judged(&id, &verdict, None));
                     self.prepared.insert(id, Ok(prepared));
                 }
-                (Judged::Ask(verdict), _) => records.extend(self.ask(&call, &prepared, &verdict).await?),
+                (Judged::Ask(verdict), _) => {
+                    records.extend(self.ask(&call, &prepared, &verdict, None).await?);
+                }
+                (Judged::Classify(verdict), _) => doubtful.push(Doubtful { call, prepared, verdict }),
             }
         }
-        self.commit(records).await
+        self.commit(records).await?;
+        self.classify(doubtful).await
     }
 
-    fn judged(&self, id: &CallId, verdict: &Verdict) -> Record {
+    pub(super) fn judged(&self, id: &CallId, verdict: &Verdict, note: Option<&str>) -> Record {
         CallJudged {
             call_id: id.clone(),
             decision: verdict.ruling.decision(),
             reason: verdict.reason.code().into(),
             rule: verdict.rule.clone(),
             confinement: verdict.confinement,
-            mode: self.state.mode,
+            mode: self.mode_now(),
+            note: note.map(str::to_owned),
         }
         .into()
     }
 
-    async fn denied_by_gate(&self, id: &CallId, verdict: &Verdict) -> Result<[Record; 2], SessionError> {
+    pub(super) async fn denied_by_gate(
+        &self,
+        id: &CallId,
+        verdict: &Verdict,
+        note: Option<&str>,
+    ) -> Result<[Record; 2], SessionError> {
         let text = context::denied_by_gate(verdict.reason, verdict.rule.as_deref());
         let result = self.result(id, ToolStatus::Denied, Some(verdict.reason.code()), text).await?;
-        Ok([self.judged(id, verdict), result])
+        Ok([self.judged(id, verdict, note), result])
     }
 
     /// Raises the approval that a call needs, of the kind that its work calls for.
-    async fn ask(
+    pub(super) async fn ask(
         &mut self,
         call: &Call,
         prepared: &Prepared,
         verdict: &Verdict,
+        note: Option<&str>,
     ) -> Result<Vec<Record>, SessionError> {
-        let judged = self.judged(&call.id, verdict);
+        let judged = self.judged(&call.id, verdict, note);
         let approval = match &prepared.work {
             Work::Ask(Request::LeavePlan) => return self.present_plan(call, judged).await,
             Work::Ask(Request::AskPerson(questions)) => {
                 self.frame().question(call.id.clone(), questions.clone())
             }
             Work::Ask(Request::EnterPlan | Request::WritePlan(_)) | Work::Run(_) | Work::Refuse(_) => {
-                match self.tool_approval(call, prepared, verdict).await? {
+                match self.tool_approval(call, prepared, verdict, note).await? {
                     Some(approval) => approval,
                     None => {
                         let text = context::TOO_LARGE_TO_SHOW;
@@ -293,6 +312,7 @@ impl Session {
         call: &Call,
         prepared: &Prepared,
         verdict: &Verdict,
+        note: Option<&str>,
     ) -> Result<Option<Approval>, SessionError> {
         let input = match self.call_input(call.place).await? {
             CallInput::Json(Json::Inline(raw)) => raw.get().to_owned(),
@@ -312,6 +332,7 @@ impl Session {
             effects: effect_lines(&prepared.effects),
             confinement: verdict.confinement.map(|confinement| confinement_word(confinement).to_owned()),
             reason: verdict.reason.code().into(),
+            note: note.map(str::to_owned),
             diff: prepared.diff.clone(),
             // Longer texts are easily not read to their end.
             rules: if input.len() > MAX_REMEMBERED { Vec::new() } else { offered(&offer) },
@@ -377,7 +398,7 @@ impl Session {
             }),
             blocked: false,
         };
-        let manual = self.policy.still_available(plan.pre_mode);
+        let manual = self.still_available(plan.pre_mode);
         let keep = pending.map(|pending| pending.approval_id.clone());
         Ok(self.frame().plan(keep, subject, PlanModes { manual }))
     }
@@ -401,6 +422,10 @@ impl Session {
 
     /// Judges each call once more, with the mode of now, and starts those that may run.
     async fn run_group(&mut self, calls: Vec<CallId>) -> Result<(), SessionError> {
+        let doubtful = self.unheard(&calls);
+        if !doubtful.is_empty() {
+            return self.classify(doubtful).await;
+        }
         let mut records = Vec::new();
         let mut ready = Vec::new();
         for id in calls {
@@ -426,7 +451,9 @@ impl Session {
                 continue;
             }
             match (self.judge(&call, &prepared, shown.is_some().then_some(Answer::Yes)), &prepared.work) {
-                (Judged::Denied(verdict), _) => records.extend(self.denied_by_gate(&id, &verdict).await?),
+                (Judged::Denied(verdict), _) => {
+                    records.extend(self.denied_by_gate(&id, &verdict, None).await?)
+                }
                 (_, Work::Refuse(error)) => {
                     records.push(self.error_result(&id, "call.invalid", &error.0).await?);
                 }
@@ -438,7 +465,18 @@ impl Session {
                 }
                 (Judged::Allowed(verdict), _) => ready.push((call, prepared, verdict)),
                 // The mode was narrowed between the two judgements.
-                (Judged::Ask(verdict), _) => records.extend(self.ask(&call, &prepared, &verdict).await?),
+                (Judged::Ask(verdict), _) => {
+                    records.extend(self.ask(&call, &prepared, &verdict, None).await?);
+                }
+                (Judged::Classify(verdict), _) => match self.cleared.remove(&id) {
+                    Some(cleared) if cleared == Cleared::of(&prepared, &verdict) => {
+                        ready.push((call, prepared, allowed(verdict)));
+                    }
+                    _ => {
+                        let text = context::CHANGED_SINCE_JUDGED;
+                        records.push(self.error_result(&id, "auto.changed", text).await?);
+                    }
+                },
             }
         }
         if let [(_, Prepared { work: Work::Ask(_), .. }, _)] = &ready[..] {
@@ -598,14 +636,14 @@ impl Session {
             match self.judge(&call, &prepared, None) {
                 Judged::Allowed(verdict) => {
                     records.push(super::approval::settled_by_mode(approval_id, by));
-                    records.push(self.judged(&id, &verdict));
+                    records.push(self.judged(&id, &verdict, None));
                 }
                 Judged::Denied(verdict) => {
                     records.push(super::approval::cancel(approval_id, by));
-                    records.extend(self.denied_by_gate(&id, &verdict).await?);
+                    records.extend(self.denied_by_gate(&id, &verdict, None).await?);
                 }
                 // Still the person's to answer; a call that cannot be carried out any more says so when it is to run.
-                Judged::Ask(_) => {}
+                Judged::Ask(_) | Judged::Classify(_) => {}
             }
         }
         self.commit(records).await?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agentd_protocol::approval::{Approval, By, RespondParams, RespondResult};
 use agentd_protocol::changes::{RevertParams, RevertResult};
 use agentd_protocol::initialize::Actor;
+use agentd_protocol::permission::{Breaker, BreakerAction};
 use agentd_protocol::plan::PlanGetResult;
 use agentd_protocol::session::{
     InboxResult, InterruptResult, Origin, PromptParams, PromptResult, RewindParams, RewindResult, Row,
@@ -87,6 +88,12 @@ pub enum Command {
         mode: Mode,
         caller: Caller,
         reply: Reply<SetModeResult>,
+    },
+    /// Looks at the session's breaker of mode `auto`, opens or closes it.
+    Breaker {
+        action: Option<BreakerAction>,
+        caller: Caller,
+        reply: Reply<Breaker>,
     },
     SetTitle {
         title: String,
@@ -207,6 +214,7 @@ impl Command {
             Command::Prompt { .. }
             | Command::SetMode { .. }
             | Command::LookAtSettings
+            | Command::Breaker { action: Some(_), .. }
             | Command::SetTitle { .. }
             | Command::Withdraw { .. }
             | Command::Respond { .. }
@@ -214,6 +222,7 @@ impl Command {
             | Command::Archive { .. }
             | Command::Revert { .. } => true,
             Command::Interrupt { .. }
+            | Command::Breaker { action: None, .. }
             | Command::Approval { .. }
             | Command::PlanGet { .. }
             | Command::Inquiry { .. }
@@ -238,6 +247,7 @@ impl Command {
             Command::LookAtSettings => {}
             Command::Prompt { reply, .. } => drop(reply.send(Err(error))),
             Command::Interrupt { reply, .. } => drop(reply.send(Err(error))),
+            Command::Breaker { reply, .. } => drop(reply.send(Err(error))),
             Command::SetMode { reply, .. } => drop(reply.send(Err(error))),
             Command::SetTitle { reply, .. } | Command::Withdraw { reply, .. } | Command::Delete { reply } => {
                 drop(reply.send(Err(error)))

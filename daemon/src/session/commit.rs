@@ -304,7 +304,8 @@ fn is_sync_point(record: &Record) -> bool {
         | Record::ApprovalRequested(_)
         | Record::TrustAsked(_)
         | Record::ApprovalChanged(_)
-        | Record::ApprovalResolved(_) => true,
+        | Record::ApprovalResolved(_)
+        | Record::BreakerChanged(_) => true,
         // A started effect is on disk before it starts: it is never run twice.
         Record::CallStarted(started) => started.effects,
         Record::Created(_)
@@ -319,6 +320,7 @@ fn is_sync_point(record: &Record) -> bool {
         | Record::Replied(_)
         | Record::CallProposed(_)
         | Record::CallJudged(_)
+        | Record::CallClassified(_)
         | Record::CallFinished(_)
         | Record::FileChanged(_)
         // The synced start of a call with effects comes after it.

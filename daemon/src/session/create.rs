@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::blocking;
 use super::command::Caller;
 use super::commit::storage;
-use super::deps::Deps;
+use super::deps::{Breakers, Deps};
 use super::error::SessionError;
 use super::record::{Body, ContextAdded, Created, FORMAT, INLINE_LIMIT, Parent, PlanEntered, Record, Source};
 use super::state::SessionState;
@@ -80,9 +80,16 @@ pub async fn create(
     }
     let policy = deps.policies.fresh(&cwd).await;
     let wanted = params.mode.unwrap_or(policy.mode);
-    policy.mode_available(wanted).map_err(|message| match params.mode {
-        Some(_) => SessionError::Refused(message),
-        None => SessionError::Refused(format!("the settings' mode: {message}")),
+    let everywhere = blocking({
+        let kept = Arc::clone(&deps.kept);
+        move || super::breaker::is_open_everywhere(&kept)
+    })
+    .await;
+    policy.mode_available(wanted, Breakers { own: false, everywhere }).map_err(|message| {
+        match params.mode {
+            Some(_) => SessionError::Refused(message),
+            None => SessionError::Refused(format!("the settings' mode: {message}")),
+        }
     })?;
     let title = params.title.as_ref().map(|title| title.trim().to_owned()).filter(|title| !title.is_empty());
     if title.as_ref().is_some_and(|title| title.chars().count() > 200) {

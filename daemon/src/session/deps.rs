@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::models::Models;
 use super::policies::{Policies, Standing};
 use crate::clock::Clock;
+use crate::config::AutoSettings;
 use crate::context::PlanCommands;
 use crate::ids::{DaemonId, Digest};
 use crate::journal::JournalService;
@@ -44,6 +45,15 @@ pub struct Deps {
     pub leave: CancellationToken,
 }
 
+/// Which breakers of mode `auto` are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Breakers {
+    /// The session's.
+    pub own: bool,
+    /// The one for all sessions.
+    pub everywhere: bool,
+}
+
 /// What the settings and this host allow in one project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -51,6 +61,7 @@ pub struct Policy {
     pub plan_shell: PlanShell,
     pub sandbox: Sandbox,
     pub bypass_enabled: bool,
+    pub auto: AutoSettings,
     /// Mode of new sessions that name none.
     pub mode: Mode,
     /// Model of new sessions that name none, where a trusted project says so.
@@ -73,11 +84,18 @@ impl Policy {
     ///
     /// # Errors
     /// A sentence for the person who asked.
-    pub fn mode_available(&self, mode: Mode) -> Result<(), String> {
+    pub fn mode_available(&self, mode: Mode, breakers: Breakers) -> Result<(), String> {
         match mode {
-            Mode::Auto => {
-                Err("mode auto is not available in this version; use acceptEdits or default".into())
+            Mode::Auto if !self.auto.enabled => {
+                Err("mode auto is shut by the settings: enabled under [auto] in config.toml. Use acceptEdits or default"
+                    .into())
             }
+            Mode::Auto if breakers.everywhere => Err("mode auto is shut for all sessions: its breaker is open. To \
+                 close it: agentctl breaker close --all"
+                .into()),
+            Mode::Auto if breakers.own => Err("mode auto is shut in this session: its breaker is open, because the \
+                 classifier has refused too much or somebody opened it. To close it: agentctl breaker close"
+                .into()),
             Mode::BypassPermissions if !self.bypass_enabled => {
                 Err("bypassPermissions is not enabled. Type: agentctl daemon stop; agentctl daemon start \
                  --allow-bypass. Or for good: allow_bypass = true under [permissions] in config.toml, then agentctl \
@@ -90,8 +108,8 @@ impl Policy {
 
     /// The mode that a remembered one becomes when it is returned to.
     #[must_use]
-    pub fn still_available(&self, mode: Mode) -> Mode {
-        if self.mode_available(mode).is_ok() { mode } else { Mode::Default }
+    pub fn still_available(&self, mode: Mode, breakers: Breakers) -> Mode {
+        if self.mode_available(mode, breakers).is_ok() { mode } else { Mode::Default }
     }
 }
 

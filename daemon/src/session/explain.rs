@@ -11,7 +11,7 @@ use super::actor::Session;
 use super::approval::effect_lines;
 use super::calls::{kept_grant, offered};
 use super::commit::storage;
-use super::deps::{Deps, Policy};
+use super::deps::{Breakers, Deps, Policy};
 use super::error::SessionError;
 use super::flight::contained_prepare;
 use crate::ids::SessionId;
@@ -28,6 +28,7 @@ pub struct Inquiry {
     pub(super) places: Places,
     pub(super) rules: Rules,
     pub(super) policy: Arc<Policy>,
+    pub(super) breakers: Breakers,
     pub(super) mode: Mode,
 }
 
@@ -39,6 +40,7 @@ impl Session {
             places: self.places(),
             rules: self.rules().into_owned(),
             policy: Arc::clone(&self.policy),
+            breakers: self.breakers(),
             mode: self.state.mode,
         }
     }
@@ -80,7 +82,9 @@ impl Inquiry {
             own_readable: Vec::new(),
             home: deps.home.clone(),
         };
-        Ok(Self { scene, places, rules: policy.rules.with_grants(&saved), mode: policy.mode, policy, deps })
+        let breakers = Breakers { own: false, everywhere: super::breaker::is_open_everywhere(&deps.kept) };
+        let rules = policy.rules.with_grants(&saved);
+        Ok(Self { scene, places, rules, mode: policy.mode, breakers, policy, deps })
     }
 
     /// # Errors
@@ -104,7 +108,7 @@ impl Inquiry {
         let prepared = super::blocking(move || contained_prepare(&name, || found.prepare(&input, &scene)))
             .await
             .map_err(|error| SessionError::invalid("input", error.0))?;
-        let mode = self.policy.still_available(mode.unwrap_or(self.mode));
+        let mode = self.policy.still_available(mode.unwrap_or(self.mode), self.breakers);
         let query = Query {
             tool,
             effects: &prepared.effects,

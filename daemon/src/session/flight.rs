@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt as _, StreamExt as _};
 
+use super::classify::Classified;
 use super::record::When;
 use crate::model::SampleError;
 use crate::model::message::Reply;
@@ -25,6 +26,10 @@ pub(super) enum Flight {
     Prepare {
         purpose: Purpose,
         future: BoxFuture<'static, PreparedCalls>,
+    },
+    /// The classifier of mode `auto` is asked about calls.
+    Classify {
+        future: BoxFuture<'static, Vec<Classified>>,
     },
     /// Results come in call order, whatever order the calls end in.
     Run {
@@ -57,6 +62,7 @@ pub(super) enum Purpose {
 pub(super) enum Landed {
     Sampled { message: MessageId, result: Box<Result<Reply, SampleError>> },
     Prepared { purpose: Purpose, calls: PreparedCalls },
+    Classified { calls: Vec<Classified> },
     Ran { call: CallId, output: Output },
     AllRan,
     Kept { turn: TurnId, when: When, result: Box<KeptTree> },
@@ -73,6 +79,7 @@ impl Flight {
             Flight::Prepare { purpose, future } => {
                 Landed::Prepared { purpose: *purpose, calls: future.await }
             }
+            Flight::Classify { future } => Landed::Classified { calls: future.await },
             Flight::Run { calls, .. } => match calls.next().await {
                 Some((call, output)) => Landed::Ran { call, output },
                 None => Landed::AllRan,

@@ -136,7 +136,7 @@ impl Session {
         caller: &Caller,
     ) -> Result<PromptResult, SessionError> {
         let mode = match (self.state.mode, &self.state.plan) {
-            (Mode::Plan, Some(plan)) => self.policy.still_available(plan.pre_mode),
+            (Mode::Plan, Some(plan)) => self.still_available(plan.pre_mode),
             (Mode::Plan, None) => Mode::Default,
             _ => Mode::Plan,
         };
@@ -210,7 +210,9 @@ impl Session {
                 self.flight.clear();
                 self.cut_sample(super::turn::Cut::Interrupted).await?;
             }
-            Some(Flight::Prepare { .. } | Flight::Keep { .. }) => self.flight.clear(),
+            Some(Flight::Prepare { .. } | Flight::Classify { .. } | Flight::Keep { .. }) => {
+                self.flight.clear()
+            }
             Some(Flight::Run { .. }) => self.stop_running(),
             None => {}
         }

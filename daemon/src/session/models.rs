@@ -94,6 +94,21 @@ impl Models {
         Ok(ModelInfo { provider: choice.provider, model: choice.model, reason: choice.reason })
     }
 
+    /// The model that judges calls for mode `auto`: that of the settings, else the session's own.
+    ///
+    /// # Errors
+    /// The settings name one that cannot be used.
+    pub async fn classifier(
+        &self,
+        configured: Option<&str>,
+        own: &ModelInfo,
+    ) -> Result<ModelInfo, SessionError> {
+        match configured {
+            Some(name) => self.choose(Some(name)).await,
+            None => Ok(own.clone()),
+        }
+    }
+
     /// Where the presets and the settings expect keys.
     fn wanted(&self) -> Vec<(String, Option<&'static str>)> {
         let presets = providers::PRESETS

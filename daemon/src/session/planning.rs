@@ -261,6 +261,7 @@ impl Session {
         {
             self.stop_running();
         }
+        self.drop_opinions();
         if let Err(error) = self.judge_waiting_again().await {
             tracing::warn!(session = %self.state.id(), %error, "waiting approvals were not judged again");
         }
@@ -275,7 +276,7 @@ impl Session {
         if mode == self.state.mode {
             return Ok(Vec::new());
         }
-        self.policy.mode_available(mode).map_err(SessionError::Refused)?;
+        self.mode_available(mode)?;
         if caller.actor == agentd_protocol::initialize::Actor::Program && mode != Mode::Plan {
             return Err(SessionError::Refused(
                 "only a person may leave or widen a mode; a program may enter plan".into(),
@@ -296,7 +297,7 @@ impl Session {
 
     /// What one daemon was started with does not bind the next: a session does not keep a mode that nobody enabled now.
     pub(super) async fn leave_unavailable_mode(&mut self) -> Result<(), SessionError> {
-        let mode = self.policy.still_available(self.state.mode);
+        let mode = self.mode_now();
         if mode == self.state.mode {
             return Ok(());
         }

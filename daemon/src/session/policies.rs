@@ -10,7 +10,7 @@ use agentd_protocol::daemon::Notice;
 
 use super::blocking;
 use super::deps::Policy;
-use crate::config::{self, Loaded, NoticeCode, Permissions, Project, Settings, Stamp};
+use crate::config::{self, AutoSettings, Loaded, NoticeCode, Permissions, Project, Settings, Stamp};
 use crate::permission::{Layer, List, PlanShell, RuleText, Rules, Sandbox};
 use crate::store::kept::KeptState;
 use crate::workspace;
@@ -434,6 +434,11 @@ fn policy_of(settings: &Settings, host: Host, started: &Settings) -> (Policy, Ve
         plan_shell,
         sandbox: host.sandbox,
         bypass_enabled: host.allow_bypass || by_settings,
+        // As long as nobody knows what the settings deny, no model decides anything.
+        auto: match settings.permissions {
+            Permissions::Rules(_) => settings.auto.clone(),
+            Permissions::Unreadable(_) => AutoSettings { enabled: false, ..settings.auto.clone() },
+        },
         mode: settings.mode,
         model: None,
         trust: None,

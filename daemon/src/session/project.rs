@@ -3,6 +3,7 @@
 use agentd_protocol::approval::Approval;
 use agentd_protocol::blob::BlobRef;
 use agentd_protocol::event::{EventBody, Role, Text};
+use agentd_protocol::permission::Breaker;
 use agentd_protocol::plan::PlanState;
 use agentd_protocol::session::{
     Activity, CallInfo, CallStatus, Health, InboxItem, Origin, Row, State, TextSoFar,
@@ -11,7 +12,7 @@ use agentd_protocol::transfer::HandedOver;
 use agentd_protocol::{Event, Seq, Timestamp, TurnId};
 use serde_json::{Value, json};
 
-use super::record::{AfterFailure, Body, CallInput, Json, Part, Record, ReplyEnd, Source};
+use super::record::{AfterFailure, Body, BreakerChange, CallInput, Json, Part, Record, ReplyEnd, Source};
 use super::state::{CallState, Plan, SessionState};
 use super::step::{Step, next_step};
 use crate::ids::SessionId;
@@ -170,6 +171,13 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
             reason: judged.reason.clone(),
             rule: judged.rule.clone(),
             confinement: judged.confinement,
+            note: judged.note.clone(),
+        },
+        Record::BreakerChanged(changed) => EventBody::BreakerChanged {
+            open: changed.change != BreakerChange::Closed,
+            by: changed.by.clone(),
+            in_row: Some(changed.in_row),
+            total: Some(changed.total),
         },
         Record::CallFinished(finished) => EventBody::ToolCallFinished {
             call_id: finished.call_id.clone(),
@@ -208,6 +216,7 @@ fn project_body(record: &Record) -> Option<(EventBody, Option<Origin>)> {
         | Record::TurnStopping(_)
         | Record::SampleStarted(_)
         | Record::TreeKept(_)
+        | Record::CallClassified(_)
         | Record::CallStarted(_) => return None,
     };
     Some((body, None))
@@ -322,7 +331,13 @@ pub fn view(state: &SessionState, text: Option<TextSoFar>) -> State {
         tasks: Vec::new(),
         todo: Vec::new(),
         usage: state.usage,
+        breaker: breaker_view(state.breaker),
     }
+}
+
+#[must_use]
+pub fn breaker_view(breaker: crate::permission::Breaker) -> Breaker {
+    Breaker { open: breaker.is_open(), in_row: breaker.in_row(), total: breaker.total() }
 }
 
 #[must_use]

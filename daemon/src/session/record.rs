@@ -181,6 +181,8 @@ records! {
     Replied(Replied) = "replied";
     CallProposed(CallProposed) = "callProposed";
     CallJudged(CallJudged) = "callJudged";
+    CallClassified(CallClassified) = "callClassified";
+    BreakerChanged(BreakerChanged) = "breakerChanged";
     CallStarted(CallStarted) = "callStarted";
     CallFinished(CallFinished) = "callFinished";
     FileChanged(FileChanged) = "fileChanged";
@@ -611,6 +613,54 @@ pub struct CallJudged {
     pub confinement: Option<Confinement>,
     /// The mode it was judged in.
     pub mode: Mode,
+    /// What the classifier of mode `auto` said besides, or why it said nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// The classifier of mode `auto` was asked about a call. What became of the call is said by the `callJudged` beside it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallClassified {
+    pub call_id: CallId,
+    pub heard: Heard,
+    /// `provider/model`. Absent: none could be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    pub usage: Usage,
+}
+
+/// What the breaker counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Heard {
+    Allowed,
+    Blocked,
+    Unreadable,
+    /// Too late, not to be reached, or not asked: the call was too long.
+    Nothing,
+    /// The mode, the rules or the breaker had changed meanwhile, so the answer counted for nothing.
+    Dropped,
+}
+
+/// The breaker of mode `auto` opened, or a person closed it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BreakerChanged {
+    pub change: BreakerChange,
+    pub by: By,
+    pub in_row: u32,
+    pub total: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BreakerChange {
+    /// By what the classifier has refused, which other records say.
+    Tripped,
+    /// By hand.
+    Thrown,
+    Closed,
 }
 
 /// Effects may have happened from here on.

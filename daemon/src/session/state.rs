@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use super::record::{Created, ReplyEnd, Source};
 use super::resets::Resets;
+use super::spoken::Spoken;
 use super::trees::Trees;
 use crate::ids::{ApprovalId, CallId, Digest, MessageId, Seq, SessionId, TurnId};
 use crate::journal::RecordRef;
-use crate::permission::Grant;
+use crate::permission::{Breaker, Grant};
 
 /// How many file hashes a session remembers; the oldest are forgotten first and must be read again before an edit.
 const MAX_READS: usize = 500;
@@ -59,6 +60,9 @@ pub struct SessionState {
     pub grants: Vec<Grant>,
     pub prompts: HashMap<TurnId, Prompt>,
     pub reads: Reads,
+    /// Of mode `auto`.
+    pub breaker: Breaker,
+    pub spoken: Spoken,
     pub trees: Trees,
     pub usage: Usage,
     pub last_outcome: Option<Outcome>,
@@ -315,6 +319,8 @@ impl SessionState {
             grants: Vec::new(),
             prompts: HashMap::new(),
             reads: Reads::default(),
+            breaker: Breaker::default(),
+            spoken: Spoken::default(),
             trees: Trees::default(),
             usage: Usage::default(),
             last_outcome: None,
@@ -390,6 +396,14 @@ impl SessionState {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.turn.is_none() && (self.inbox.is_empty() || self.inbox_held)
+    }
+}
+
+impl Call {
+    /// Whether a person has said yes to it.
+    #[must_use]
+    pub fn is_approved(&self) -> bool {
+        matches!(self.state, CallState::Allowed { shown: Some(_) })
     }
 }
 

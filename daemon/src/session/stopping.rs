@@ -61,7 +61,8 @@ impl Session {
                     tracing::warn!(session = %self.state.id(), %error, "a parked answer was not kept");
                 }
             }
-            Some(Flight::Prepare { .. }) => self.flight.clear(),
+            // Asked again at the next start.
+            Some(Flight::Prepare { .. } | Flight::Classify { .. }) => self.flight.clear(),
             Some(Flight::Run { effects: false, .. }) => self.stop_running(),
             // Calls with effects get the time that the shutdown gives them.
             Some(Flight::Run { .. } | Flight::Keep { .. }) | None => {}

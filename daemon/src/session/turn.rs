@@ -375,6 +375,7 @@ impl Session {
         );
         self.commit(records).await?;
         self.prepared.clear();
+        self.cleared.clear();
         self.keeping.ended_here = Some(turn_id);
         self.stopped_running();
         self.wake_waiters().await;

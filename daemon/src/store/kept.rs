@@ -38,6 +38,14 @@ pub struct Trusted {
     pub at: Timestamp,
 }
 
+/// The breaker of mode `auto` for all sessions is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thrown {
+    /// `user:1000 agentctl`.
+    pub by: String,
+    pub at: Timestamp,
+}
+
 /// What is kept about one project.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
@@ -74,6 +82,8 @@ pub struct KeptState {
 struct Inner {
     db: Option<Connection>,
     known: HashMap<PathBuf, Arc<About>>,
+    /// Absent: not read yet.
+    breaker: Option<Option<Thrown>>,
     /// Where a damaged file was set aside.
     set_aside: Option<PathBuf>,
 }
@@ -177,6 +187,51 @@ impl KeptState {
         Ok(gone > 0)
     }
 
+    /// Whether the breaker for all sessions is open. Read from the disk once.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is a newer agentd's: it may be open.
+    pub fn breaker(&self) -> Result<Option<Thrown>, KeptError> {
+        let mut inner = self.lock();
+        if let Some(known) = &inner.breaker {
+            return Ok(known.clone());
+        }
+        if inner.db.is_none() && !self.path.exists() {
+            return Ok(None);
+        }
+        let db = self.open(&mut inner)?;
+        let found = db.query_row("SELECT by, at FROM breaker", [], |row| {
+            Ok(Thrown { by: row.get(0)?, at: Timestamp::from_unix_ms(row.get(1)?) })
+        });
+        let found = match found {
+            Ok(thrown) => Some(thrown),
+            Err(rusqlite::Error::QueryReturnedNoRows) => None,
+            Err(source) => return Err(self.sql("read", source)),
+        };
+        inner.breaker = Some(found.clone());
+        Ok(found)
+    }
+
+    /// Opens or closes it. On the disk when it returns. Whether that changed anything.
+    ///
+    /// # Errors
+    /// It was not written.
+    pub fn set_breaker(&self, thrown: Option<&Thrown>) -> Result<bool, KeptError> {
+        if self.breaker()?.is_some() == thrown.is_some() {
+            return Ok(false);
+        }
+        let mut inner = self.lock();
+        inner.breaker = None;
+        let db = self.open(&mut inner)?;
+        let written = match thrown {
+            Some(Thrown { by, at }) => {
+                db.execute("INSERT INTO breaker (by, at) VALUES (?1, ?2)", params![by, at.unix_ms()])
+            }
+            None => db.execute("DELETE FROM breaker", []),
+        };
+        written.map(|rows| rows > 0).map_err(|source| self.sql("write", source))
+    }
+
     /// Where a damaged file was set aside since the start, if one was.
     #[must_use]
     pub fn set_aside(&self) -> Option<PathBuf> {
@@ -242,7 +297,15 @@ impl KeptState {
                 Err(KeptError::Sql { source, .. }) if is_damage(&source) => {
                     inner.set_aside = Some(self.move_aside()?);
                     inner.known.clear();
-                    self.connect()?
+                    let db = self.connect()?;
+                    // It may have been open: what closes is not lost with a file.
+                    db.execute(
+                        "INSERT INTO breaker (by, at) VALUES (?1, 0)",
+                        params!["agentd, because state.db was damaged"],
+                    )
+                    .map_err(|source| self.sql("write", source))?;
+                    inner.breaker = None;
+                    db
                 }
                 other => other?,
             };
@@ -282,13 +345,14 @@ impl KeptState {
             db.execute_batch(
                 "BEGIN;
                  CREATE TABLE declined (root TEXT PRIMARY KEY, digest TEXT NOT NULL);
+                 CREATE TABLE breaker (by TEXT NOT NULL, at INTEGER NOT NULL);
                  PRAGMA user_version = 2;
                  COMMIT;",
             )
             .map_err(opened)?;
         }
         // Reads a page of each table: damage shows here, and not in the middle of a call.
-        for table in ["trust", "declined", "rules"] {
+        for table in ["trust", "declined", "rules", "breaker"] {
             db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0))
                 .map_err(opened)?;
         }
@@ -395,6 +459,38 @@ mod tests {
             state.trust(api, &trusted("one")).unwrap();
             assert!(KeptState::new(path.clone()).about(api).unwrap().trusted.is_some());
         }
+    }
+
+    #[test]
+    fn the_breaker_is_kept_and_a_damaged_file_opens_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.db");
+        let thrown = Thrown { by: "user:1000 agentctl".into(), at: Timestamp::from_unix_ms(7) };
+        let state = KeptState::new(path.clone());
+        assert_eq!(state.breaker().unwrap(), None);
+        assert!(!state.set_breaker(None).unwrap() && !path.exists(), "it is closed");
+        assert!(state.set_breaker(Some(&thrown)).unwrap() && !state.set_breaker(Some(&thrown)).unwrap());
+        assert_eq!(KeptState::new(path.clone()).breaker().unwrap(), Some(thrown));
+        assert!(state.set_breaker(None).unwrap());
+        assert_eq!(KeptState::new(path.clone()).breaker().unwrap(), None);
+        std::fs::write(&path, [0x53; 5000]).unwrap();
+        assert!(KeptState::new(path.clone()).breaker().unwrap().is_some());
+        assert!(KeptState::new(path).set_breaker(None).unwrap());
+    }
+
+    #[test]
+    fn a_file_of_the_version_before_gets_the_breaker() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.db");
+        let api = Path::new("/home/u/api");
+        KeptState::new(path.clone()).trust(api, &trusted("one")).unwrap();
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch("DROP TABLE breaker; DROP TABLE declined; PRAGMA user_version = 1;").unwrap();
+        drop(old);
+        let state = KeptState::new(path);
+        assert_eq!(state.breaker().unwrap(), None);
+        assert_eq!(state.about(api).unwrap().trusted, Some(trusted("one")));
+        assert!(state.set_aside().is_none());
     }
 
     #[test]

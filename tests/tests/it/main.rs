@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails; helpers of tests too")]
 
+mod auto;
 mod bad_input;
 mod calls;
 mod cases;

@@ -235,11 +235,7 @@ fn an_answer_to_the_old_digest_or_without_revision_is_refused() {
     let error = chat.respond(&approval, "allowOnce", json!({})).unwrap_err();
     assert_eq!((error.code, &error.data["field"]), (-32059, &json!("choice")));
     // Plan mode is no mode to execute in; the others are, and are not to be had here.
-    for (mode, code, kind) in [
-        ("plan", -32059, "invalidInput"),
-        ("auto", -32054, "refused"),
-        ("bypassPermissions", -32054, "refused"),
-    ] {
+    for (mode, code, kind) in [("plan", -32059, "invalidInput"), ("bypassPermissions", -32054, "refused")] {
         let error = chat.respond(&approval, "execute", json!({"mode": mode})).unwrap_err();
         assert_eq!((error.code, &error.data["kind"]), (code, &json!(kind)), "{mode}: {error:?}");
     }

@@ -73,6 +73,7 @@ pub(crate) fn told(body: &EventBody) -> Option<Line> {
         EventBody::PlanEntered { path, .. } => note(&format!("Plan mode: only {path} can be written.")),
         EventBody::TitleChanged { title } => note(&format!("The session is called \"{title}\" now.")),
         EventBody::RuleAdded { rule, layer, by } => rule_added(rule, *layer, by),
+        EventBody::BreakerChanged { open, in_row, total, by } => breaker_changed(*open, *in_row, *total, by),
         EventBody::TurnResumed {} => note(RESUMED),
         EventBody::SessionHandedOver { bundle, by } => {
             note(&format!("Handed over to the bundle {bundle} by {}.", who(by)))
@@ -96,6 +97,34 @@ pub(super) fn rule_added(rule: &str, layer: RuleLayer, by: &By) -> Output {
         RuleLayer::User | RuleLayer::Project | RuleLayer::Flags | RuleLayer::Saved => "in this project",
     };
     note(&format!("Allowed {reach} by {}: {rule}", who(by)))
+}
+
+/// What the classifier of mode `auto` said of a call. Where it gave no answer the question says so.
+pub(super) fn classified(reason: &str, note: &str) -> Option<Output> {
+    let said = match reason {
+        "auto.allowed" => "allowed",
+        "auto.blocked" | "auto.unreadable" => "refused",
+        _ => return None,
+    };
+    Some(self::note(&format!("  the classifier {said} it: {note}")))
+}
+
+/// The breaker of mode `auto`.
+pub(super) fn breaker_changed(open: bool, in_row: Option<u32>, total: Option<u32>, by: &By) -> Output {
+    if !open {
+        return note(&format!("The breaker of mode auto was closed by {}.", who(by)));
+    }
+    let text = match (by.pid, in_row.zip(total)) {
+        (None, Some((in_row, total))) => format!(
+            "The classifier refused {in_row} calls in a row, {total} in all: you are asked now. To trust it again: agentctl \
+             breaker close"
+        ),
+        _ => format!(
+            "The breaker of mode auto was opened by {}: you are asked now. To close it: agentctl breaker close",
+            who(by)
+        ),
+    };
+    Output::Line(Line::styled(Style::Warn, &text))
 }
 
 /// A call that did not do what was asked: how, why, and the first line of what was said about it.

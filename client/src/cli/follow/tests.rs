@@ -644,3 +644,30 @@ fn a_question_of_trust_is_told_once_and_nothing_waits_for_it() {
     assert_eq!(text(&watch.send(None, EventBody::ApprovalRequested(trust))), "");
     assert!(watch.follow.awaits_model());
 }
+
+#[test]
+fn what_the_classifier_said_and_that_its_breaker_opened_is_a_line_each() {
+    let mut watch = Watch::live(Goal::Turn(turn(1)));
+    let decided = |reason: &str, note: Option<&str>| EventBody::PermissionDecided {
+        call_id: call_id("1"),
+        decision: agentd_protocol::permission::Decision::Deny,
+        reason: reason.into(),
+        rule: None,
+        confinement: None,
+        note: note.map(str::to_owned),
+    };
+    let told = text(&watch.send(None, decided("auto.blocked", Some("nobody asked for it"))));
+    assert!(told.contains("the classifier refused it: nobody asked for it"), "{told}");
+    let told = text(&watch.send(None, decided("auto.allowed", Some("asked for"))));
+    assert!(told.contains("the classifier allowed it: asked for"), "{told}");
+    // The question says it.
+    assert_eq!(text(&watch.send(None, decided("auto.noAnswer", Some("too late")))), "");
+    assert_eq!(text(&watch.send(None, decided("rule.deny", None))), "");
+    let by = By { principal: "user:1".into(), client: "the classifier refused too much".into(), pid: None };
+    let changed = |open, by| EventBody::BreakerChanged { open, by, in_row: Some(3), total: Some(5) };
+    let told = text(&watch.send(None, changed(true, by)));
+    assert!(told.contains("3 calls in a row, 5 in all") && told.contains("agentctl breaker close"), "{told}");
+    let by = By { principal: "user:1".into(), client: "agentctl".into(), pid: Some(7) };
+    let told = text(&watch.send(None, changed(false, by)));
+    assert!(told.contains("closed by agentctl (7)"), "{told}");
+}

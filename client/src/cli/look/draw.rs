@@ -194,6 +194,9 @@ impl Page<'_> {
                 Line::styled(Style::Dim, "  gate  ")
                     .plain(&format!("{} ({}){rule}", decided.decision, decided.reason)),
             );
+            if let Some(note) = &decided.note {
+                lines.push(Line::styled(Style::Dim, "        ").plain(note));
+            }
         }
         lines.push(Line::styled(Style::Dim, "  input"));
         self.input(&call.input, lines);

@@ -80,6 +80,10 @@ pub(super) fn page(state: &State, about: &About, context: &Context) -> Vec<Line>
     fields.add("model", &format!("{}/{} ({})", model.provider, model.model, model.reason));
     let back = state.pre_mode.map_or(String::new(), |mode| format!(", then back to {mode}"));
     fields.add("mode", &format!("{}{back}", state.mode));
+    if state.breaker.open {
+        let text = format!("open: you are asked; {} breaker {} close", context.program, state.handle);
+        fields.styled("breaker", Style::Warn, &text);
+    }
     doing(state, about, &mut fields);
     if state.forgotten_turns > 0 {
         let forgotten = match state.forgotten_turns {

@@ -96,6 +96,7 @@ fn an_eventful_turn() -> Vec<EventBody> {
             reason: "command.unconfined".into(),
             rule: None,
             confinement: None,
+            note: None,
         },
         EventBody::ApprovalRequested(approval),
         EventBody::ApprovalResolved {

@@ -80,6 +80,7 @@ pub(crate) struct Decided {
     pub(crate) decision: Decision,
     pub(crate) reason: String,
     pub(crate) rule: Option<String>,
+    pub(crate) note: Option<String>,
 }
 
 #[derive(Debug)]
@@ -224,9 +225,9 @@ impl Transcript {
                 let call = Call { id: call_id, tool, title, input, decided, result: None, files };
                 self.add(Entry::Call(Box::new(call)));
             }
-            EventBody::PermissionDecided { call_id, decision, reason, rule, .. } => {
+            EventBody::PermissionDecided { call_id, decision, reason, rule, note, .. } => {
                 if let Some(call) = self.call(&call_id) {
-                    call.decided.push(Decided { decision, reason, rule });
+                    call.decided.push(Decided { decision, reason, rule, note });
                 }
             }
             EventBody::ToolCallFinished { call_id, status, reason, content, diff } => {

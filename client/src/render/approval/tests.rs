@@ -91,6 +91,7 @@ pub(crate) fn tool(command: &str) -> Approval {
                 effects: vec![format!("run {command}")],
                 confinement: Some("off".into()),
                 reason: "command.unconfined".into(),
+                note: None,
                 rules: vec![],
                 diff: None,
             },

@@ -1,5 +1,6 @@
 //! Whole sessions in one process: a real journal on a disk that can fail, a scripted model, no socket.
 
+mod auto;
 mod checkpoints;
 mod clocks;
 mod damage;

@@ -8,6 +8,8 @@ use super::super::recover::recover;
 use super::super::step::{Step, next_step};
 use super::*;
 
+const HEARD: [Heard; 5] = [Heard::Allowed, Heard::Blocked, Heard::Unreadable, Heard::Nothing, Heard::Dropped];
+
 /// Records of every kind in any order, with ids that meet.
 pub(super) fn records(cast: &Cast, picks: &[(usize, usize, usize)]) -> Vec<Record> {
     let modes = Mode::ALL;
@@ -18,7 +20,7 @@ pub(super) fn records(cast: &Cast, picks: &[(usize, usize, usize)]) -> Vec<Recor
     let each = cast.one_of_each();
     picks
         .iter()
-        .map(|&(kind, a, b)| match kind % 19 {
+        .map(|&(kind, a, b)| match kind % 21 {
             0 => cast.prompt(a % 3, if b % 2 == 0 { At::Turn } else { At::Step }),
             1 => cast.taken(a % 3, b % 3),
             2 => cast.started(a % 3),
@@ -33,10 +35,12 @@ pub(super) fn records(cast: &Cast, picks: &[(usize, usize, usize)]) -> Vec<Recor
             11 => cast.asks(a % 4, b % 3),
             12 => cast.resolved(a % 3, choices[b % 3], (a % 2 == 0).then_some("why")),
             13 => cast.finished(a % 3, Outcome::Finished),
+            14 => mode_changed(Mode::Default, modes[a % modes.len()]),
             15 => cast.tree(a % 3, [When::Before, When::Plan, When::Between, When::After][b % 4], a % 2 == 0),
             16 => cast.asks_for_trust(),
             17 => cast.trusted([Some(ChoiceId::Trust), Some(ChoiceId::Untrusted), None][a % 3]),
-            14 => mode_changed(Mode::Default, modes[a % modes.len()]),
+            18 => cast.classified(a % 4, HEARD[b % HEARD.len()]),
+            19 => breaker([BreakerChange::Tripped, BreakerChange::Thrown, BreakerChange::Closed][b % 3]),
             _ => each[a % each.len()].0.clone(),
         })
         .collect()

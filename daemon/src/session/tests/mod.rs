@@ -152,9 +152,20 @@ impl Cast {
             call_id: self.calls[call].clone(),
             decision,
             reason: "table".into(),
+            note: None,
             rule: None,
             confinement: None,
             mode: Mode::Default,
+        }
+        .into()
+    }
+
+    fn classified(&self, call: usize, heard: Heard) -> Record {
+        CallClassified {
+            call_id: self.calls[call].clone(),
+            heard,
+            model: Some("p/m".into()),
+            usage: Usage { requests: 1, ..Usage::default() },
         }
         .into()
     }
@@ -330,6 +341,8 @@ impl Cast {
             (self.replied(Stop::End), Some("message")),
             (self.proposed(0, true), Some("toolCallStarted")),
             (self.judged(0, Decision::Allow), Some("permissionDecided")),
+            (self.classified(0, Heard::Blocked), None),
+            (breaker(BreakerChange::Tripped), Some("breakerChanged")),
             (self.running(0, true), None),
             (self.result(0, ToolStatus::Ok), Some("toolCallFinished")),
             (
@@ -389,6 +402,7 @@ fn tool_subject(call: &CallId) -> ToolSubject {
         effects: vec!["write /home/u/api/a".into()],
         confinement: Some("workspace".into()),
         reason: "table".into(),
+        note: None,
         diff: Some("+x".into()),
         rules: vec![],
     }
@@ -405,6 +419,10 @@ fn plan_subject(content: &str) -> PlanSubject {
         note: None,
         blocked: false,
     }
+}
+
+fn breaker(change: BreakerChange) -> Record {
+    BreakerChanged { change, by: by(), in_row: 0, total: 0 }.into()
 }
 
 fn mode_changed(from: Mode, to: Mode) -> Record {

@@ -86,6 +86,13 @@ impl World {
                 let index = self.cast.turns.iter().position(|id| Some(*id) == turn).unwrap();
                 vec![self.cast.tree(index, when, self.dice.roll(3) > 0)]
             }
+            // After a restart, or a wait for a person, the classifier is asked once more.
+            Step::Run(calls) if self.dice.roll(4) == 1 => {
+                let heard = calls.iter().find_map(|id| self.classify(id));
+                heard.unwrap_or_else(|| {
+                    calls.iter().map(|id| self.cast.running(self.call_index(id), true)).collect()
+                })
+            }
             Step::Run(calls) => {
                 let effects = self.dice.roll(2) == 1;
                 calls.iter().map(|id| self.cast.running(self.call_index(id), effects)).collect()
@@ -124,19 +131,43 @@ impl World {
         records
     }
 
+    /// What the classifier says before a call, as far as the breaker lets it.
+    fn classify(&mut self, id: &CallId) -> Option<Vec<Record>> {
+        if self.state.breaker.is_open() || self.dice.roll(3) != 1 {
+            return None;
+        }
+        let call = self.call_index(id);
+        Some(match self.dice.roll(4) {
+            0 => vec![self.cast.classified(call, Heard::Allowed), self.cast.judged(call, Decision::Allow)],
+            1 => vec![
+                self.cast.classified(call, Heard::Blocked),
+                self.cast.judged(call, Decision::Deny),
+                self.cast.result(call, ToolStatus::Denied),
+            ],
+            2 => [vec![self.cast.classified(call, Heard::Nothing)], self.ask(id)].concat(),
+            // The mode had changed: judged anew.
+            _ => vec![self.cast.classified(call, Heard::Dropped)],
+        })
+    }
+
+    fn ask(&mut self, id: &CallId) -> Vec<Record> {
+        let frame = Frame { session: self.cast.session, mode: Mode::Default, now: at(0) };
+        let approval = Arc::new(frame.tool(tool_subject(id), "write a".into()));
+        vec![
+            self.cast.judged(self.call_index(id), Decision::Ask),
+            ApprovalRequested { call_id: id.clone(), approval }.into(),
+        ]
+    }
+
     fn judge(&mut self, id: &CallId) -> Vec<Record> {
+        if let Some(records) = self.classify(id) {
+            return records;
+        }
         let call = self.call_index(id);
         match self.dice.roll(3) {
             0 => vec![self.cast.judged(call, Decision::Deny), self.cast.result(call, ToolStatus::Denied)],
             1 => vec![self.cast.judged(call, Decision::Allow)],
-            _ => {
-                let frame = Frame { session: self.cast.session, mode: Mode::Default, now: at(0) };
-                let approval = Arc::new(frame.tool(tool_subject(id), "write a".into()));
-                vec![
-                    self.cast.judged(call, Decision::Ask),
-                    ApprovalRequested { call_id: id.clone(), approval }.into(),
-                ]
-            }
+            _ => self.ask(id),
         }
     }
 
