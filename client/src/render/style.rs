@@ -216,10 +216,10 @@ pub(crate) fn last_chars(text: &str) -> &str {
 }
 
 /// What follows the name of this program where it is a command.
-pub(crate) const COMMANDS: [&str; 31] = [
-    "approve", "archive", "attach", "breaker", "daemon", "demo", "deny", "diff", "events", "export", "fork",
-    "help", "import", "key", "log", "ls", "mode", "plan", "rewind", "rm", "rpc", "run", "search", "send",
-    "show", "rules", "stop", "trust", "wait", "waiting", "why",
+pub(crate) const COMMANDS: [&str; 32] = [
+    "approve", "archive", "attach", "breaker", "config", "daemon", "demo", "deny", "diff", "events",
+    "export", "fork", "help", "import", "key", "log", "ls", "mode", "plan", "rewind", "rm", "rpc", "run",
+    "search", "send", "show", "rules", "stop", "trust", "wait", "waiting", "why",
 ];
 
 /// `text` with `agentctl` at the beginning of a command replaced by `program`. The daemon cannot know how its client is

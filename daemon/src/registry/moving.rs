@@ -40,6 +40,8 @@ impl Registry {
         caller: &Caller,
     ) -> Result<ExportResult, SessionError> {
         self.may_move()?;
+        // The bundle is taken in on trial, beside the sessions, where leftovers are swept after a start.
+        self.swept.cancelled().await;
         let id = params.session_id;
         let path = target(&self.deps, &params.path).await?;
         self.deps.journals.is_free(path.clone(), params.replace).await.map_err(not_named)?;

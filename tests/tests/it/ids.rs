@@ -63,6 +63,7 @@ fn se_14_unknown_and_hostile_ids_are_refused_and_touch_nothing() {
                 "daemon/doctor",
                 "daemon/reindex",
                 "daemon/shutdown",
+                "config/set",
                 "key/list",
                 "session/search",
             ]

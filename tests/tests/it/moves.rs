@@ -65,18 +65,20 @@ fn leftovers(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn killed_at_any_step_of_handing_over_a_session_has_one_owner() {
     let mut given = 0;
-    // Opening the journal syncs it once; the two commits are the record, and that the bundle has its name.
+    // Opening the journal syncs it once, and that of the bundle's trial once more; the two commits are the record, and that
+    // the bundle has its name.
     for moment in [
         "packed:1",
         "before:1",
         "half:1",
         "written:1",
         "synced:2",
+        "synced:3",
         "named:1",
         "before:2",
         "half:2",
         "written:2",
-        "synced:3",
+        "synced:4",
     ] {
         let (mut world, id) = spoken();
         dying(&mut world, moment);
@@ -97,6 +99,7 @@ fn killed_at_any_step_of_handing_over_a_session_has_one_owner() {
             );
             // The bundle got its name when the session was loaded.
             assert!(file.exists() && leftovers(&out).is_empty(), "{moment}");
+            assert!(leftovers(&world.home.path("state/agentd/sessions")).is_empty(), "{moment}");
             let again = out.join("again");
             world.daemon.connect().call("session/export", json!({"sessionId": id, "path": again}));
             assert_eq!(std::fs::read(&file).unwrap(), std::fs::read(&again).unwrap(), "{moment}");
