@@ -50,7 +50,12 @@ pub fn edit(
         Change::Set(value) => Some(value_of(value)?),
         Change::Unset => None,
     };
-    put(&mut wanted, &words, wanted_value.clone());
+    if !put(&mut wanted, &words, wanted_value.clone()) {
+        return Err(EditError::Value(format!(
+            "`{path}` has no place in {}: what stands above it is no table; mend that yourself first",
+            file.display()
+        )));
+    }
     if wanted == before {
         return Ok(None);
     }
@@ -74,6 +79,9 @@ pub fn edit(
 
 /// The whole text as a table; where a rule cannot be read, that is what is wrong with it, too.
 fn whole(file: &Path, layer: Layer, text: &str) -> Result<toml::Table, EditError> {
+    if super::nesting::is_too_deep(text) {
+        return Err(EditError::Broken(format!("{}: it is nested too deep", file.display())));
+    }
     toml::from_str(text).map_err(|_| {
         let notices = match layer {
             Layer::User => load::parse(file, text).notices,
@@ -98,21 +106,24 @@ fn problem_of(file: &Path, layer: Layer, text: &str, path: &str) -> Option<Strin
     }
 }
 
-fn put(table: &mut toml::Table, words: &[&str], value: Option<toml::Value>) {
-    let Some((first, rest)) = words.split_first() else { return };
+/// Whether it could be put there: what stands above it has to be a table.
+fn put(table: &mut toml::Table, words: &[&str], value: Option<toml::Value>) -> bool {
+    let Some((first, rest)) = words.split_first() else { return false };
     match (rest.is_empty(), value) {
         (true, Some(value)) => drop(table.insert((*first).to_owned(), value)),
         (true, None) => drop(table.remove(*first)),
         (false, value) => {
             if value.is_none() && !table.contains_key(*first) {
-                return;
+                return true;
             }
             let below = table.entry(*first).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-            if let toml::Value::Table(below) = below {
-                put(below, rest, value);
-            }
+            return match below {
+                toml::Value::Table(below) => put(below, rest, value),
+                _ => false,
+            };
         }
     }
+    true
 }
 
 /// Without empty tables: the last key of one written with dots takes the table with it.

@@ -38,6 +38,10 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 
 fn read(path: &Path) -> io::Result<Option<String>> {
     let file = match File::open(path) {
+        // A link to nothing is a file that was there yesterday, with what it denied.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_ok() => {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "it is a link to nothing"));
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
@@ -74,6 +78,9 @@ fn unreadable_rules(why: &str) -> Notice {
 /// What `text` says, as the user's settings at `path`.
 #[must_use]
 pub fn parse(path: &Path, text: &str) -> Loaded {
+    if super::nesting::is_too_deep(text) {
+        return unreadable(format!("{}: it is nested too deep", path.display()));
+    }
     let mut source = Source::new(path, Layer::User, text);
     let table = match DeTable::parse(text) {
         Ok(table) => table.into_inner(),

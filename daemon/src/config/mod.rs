@@ -5,6 +5,7 @@ mod doubt;
 mod edit;
 pub mod keys;
 mod load;
+mod nesting;
 mod project;
 mod providers;
 mod schema;

@@ -85,6 +85,9 @@ impl Project {
                 return Self::unreadable(format!("{}:{line}: the file is not UTF-8", path.display()));
             }
         };
+        if super::nesting::is_too_deep(text) {
+            return Self::unreadable(format!("{}: it is nested too deep", path.display()));
+        }
         let mut source = Source::new(path, Layer::Project, text);
         let table = match DeTable::parse(text) {
             Ok(table) => table.into_inner(),

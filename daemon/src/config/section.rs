@@ -96,6 +96,10 @@ impl<'a> Source<'a> {
     }
 
     fn hear(&mut self, path: String, value: &Spanned<DeValue<'_>>, problem: Option<String>) {
+        // Nobody writes so many; each is looked for among all.
+        if self.said.len() >= MAX_SAID {
+            return;
+        }
         let place = self.place(&value.span());
         self.said.retain(|said| said.path != path);
         self.said.push(Said { path, value: json(value.get_ref()), place, problem });
@@ -115,6 +119,9 @@ impl<'a> Source<'a> {
         self.rules_doubt.get_or_insert(text);
     }
 }
+
+/// Keys of a file that are known one by one.
+const MAX_SAID: usize = 2_000;
 
 /// Keys that hold rules, or did if they were spelt right.
 const RULE_KEYS: [&str; 3] = ["permissions", "deny", "ask"];

@@ -24,11 +24,19 @@ const MAX_ANSWER: usize = 4 * 1024;
 /// Characters of its reason.
 const MAX_REASON: usize = 300;
 
+/// A text that a person typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    pub text: String,
+    /// Whether it goes on.
+    pub cut: bool,
+}
+
 /// One call, put before the classifier.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// What the person typed, oldest first.
-    pub person: &'a [String],
+    pub person: &'a [Said],
     pub tool: &'a str,
     /// JSON, as the model wrote it.
     pub arguments: &'a str,
@@ -95,17 +103,17 @@ pub fn question(model: &str, asked: Question<'_>) -> Request {
 }
 
 /// As many of the newest texts as there is room for, oldest first.
-fn newest(texts: &[String]) -> Vec<Typed<'_>> {
+fn newest(texts: &[Said]) -> Vec<Typed<'_>> {
     let mut room = MAX_SAID;
     let mut typed = Vec::new();
-    for text in texts.iter().rev() {
+    for Said { text, cut } in texts.iter().rev() {
         let end = text.char_indices().nth(MAX_TEXT).map_or(text.len(), |(end, _)| end);
         let length = text[..end].chars().count();
         if length > room {
             break;
         }
         room -= length;
-        typed.push(Typed { text: &text[..end], cut: end < text.len() });
+        typed.push(Typed { text: &text[..end], cut: *cut || end < text.len() });
     }
     typed.reverse();
     typed
@@ -116,15 +124,9 @@ fn newest(texts: &[String]) -> Vec<Typed<'_>> {
 pub fn opinion(reply: &Reply) -> Opinion {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Said {
-        verdict: Verdict,
+    struct Answer {
+        verdict: String,
         reason: String,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    enum Verdict {
-        Allow,
-        Block,
     }
     if !reply.calls.is_empty() {
         return Opinion::Unreadable("it called a tool");
@@ -137,11 +139,19 @@ pub fn opinion(reply: &Reply) -> Opinion {
     if reply.text.len() > MAX_ANSWER {
         return Opinion::Unreadable("its answer is too long");
     }
-    match serde_json::from_str::<Said>(&reply.text) {
-        Ok(said) if said.reason.chars().count() > MAX_REASON => Opinion::Unreadable("its reason is too long"),
-        Ok(Said { verdict: Verdict::Allow, reason }) => Opinion::Allow(reason),
-        Ok(Said { verdict: Verdict::Block, reason }) => Opinion::Block(reason),
-        Err(_) => Opinion::Unreadable("its answer is not of the form that was asked for"),
+    let other = Opinion::Unreadable("its answer is not of the form that was asked for");
+    // A struct may come as an array, too; an object was asked for.
+    if !reply.text.trim_start().starts_with('{') {
+        return other;
+    }
+    let Ok(Answer { verdict, reason }) = serde_json::from_str(&reply.text) else { return other };
+    if reason.chars().count() > MAX_REASON {
+        return Opinion::Unreadable("its reason is too long");
+    }
+    match verdict.as_str() {
+        "allow" => Opinion::Allow(reason),
+        "block" => Opinion::Block(reason),
+        _ => other,
     }
 }
 

@@ -16,7 +16,7 @@ pub use call::{
     CALL_CUT, CHANGED_SINCE_JUDGED, CHANGED_SINCE_SHOWN, LEFT_WITHOUT_APPROVAL, NOT_WITHOUT_A_PERSON,
     TOO_LARGE_TO_SHOW, folder_gone, malformed, plan_too_long, plan_written, question_declined, unknown_tool,
 };
-pub use classifier::{CLASSIFIER_PROMPT, MAX_ARGUMENTS, Opinion, Question, opinion, question};
+pub use classifier::{CLASSIFIER_PROMPT, MAX_ARGUMENTS, Opinion, Question, Said, opinion, question};
 pub use guidance::{
     Approved, PlanCommands, PlanGuidance, Remarks, already_planning, fresh_start, mode_changed,
     mode_unavailable, moved, no_plan_to_leave, plan_approved, plan_guidance, plan_is_empty, plan_left,

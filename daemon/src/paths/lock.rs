@@ -3,9 +3,10 @@
 //! lock's file lets nobody in.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +50,7 @@ impl StateLock {
     pub fn acquire(paths: &Paths, version: &str) -> Result<Self, LockError> {
         let folder = File::open(paths.state_dir()).map_err(io_error("open", paths.state_dir()))?;
         let path = paths.lock_file();
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -59,13 +60,13 @@ impl StateLock {
             .open(&path)
             .map_err(io_error("open", &path))?;
         // The folder first: whoever has it has, or is about to have, the file.
-        match take(&folder, paths.state_dir(), &mut file, paths) {
+        match take(&folder, paths.state_dir(), &file, paths) {
             // Some network disks lock no folders; the file's lock is what counts.
             Ok(()) | Err(LockError::Paths(_)) => {}
             Err(held) => return Err(held),
         }
         let lock = file.try_clone().map_err(io_error("open", &path))?;
-        take(&lock, &path, &mut file, paths)?;
+        take(&lock, &path, &file, paths)?;
         let holder = HeldBy {
             pid: Some(std::process::id()),
             socket: Some(paths.socket().to_owned()),
@@ -77,15 +78,35 @@ impl StateLock {
     }
 }
 
+/// How long a lock is waited for whose holder is dead, and how often it is tried meanwhile.
+const DEAD: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(5));
+
 /// Locks `lock`, or says who has it by what stands in `file`.
-fn take(lock: &File, path: &Path, file: &mut File, paths: &Paths) -> Result<(), LockError> {
-    match lock.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => {
-            Err(LockError::Held { state: paths.state_dir().to_owned(), by: read_holder(file) })
+///
+/// A daemon that is killed while it starts a command leaves a child that has all its files until the child is another
+/// program, and with them the lock. Nothing tells when that is, and it takes no time to speak of.
+fn take(lock: &File, path: &Path, file: &File, paths: &Paths) -> Result<(), LockError> {
+    let until = Instant::now() + DEAD.0;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => {
+                let by = read_holder(file);
+                if Instant::now() >= until || !is_dead(&by) {
+                    return Err(LockError::Held { state: paths.state_dir().to_owned(), by });
+                }
+                std::thread::sleep(DEAD.1);
+            }
+            Err(TryLockError::Error(error)) => return Err(io_error("lock", path)(error).into()),
         }
-        Err(TryLockError::Error(error)) => Err(io_error("lock", path)(error).into()),
     }
+}
+
+/// Whether the holder was a process of this machine that is no more.
+fn is_dead(by: &HeldBy) -> bool {
+    let here = by.host.as_deref().is_some_and(|host| rustix::system::uname().nodename().to_str() == Ok(host));
+    let pid = by.pid.and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()));
+    here && pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
 impl Drop for StateLock {
@@ -107,12 +128,11 @@ fn write_holder(file: &File, holder: &HeldBy, path: &Path) -> Result<(), PathsEr
 }
 
 /// Whatever can be made out: a broken text is no reason to doubt that the lock is held.
-fn read_holder(file: &mut File) -> HeldBy {
-    let mut text = String::new();
-    match file.take(64 << 10).read_to_string(&mut text) {
-        Ok(_) => serde_json::from_str(&text).unwrap_or_default(),
-        Err(_) => HeldBy::default(),
-    }
+fn read_holder(file: &File) -> HeldBy {
+    let mut text = vec![0; 64 << 10];
+    // From its beginning, however often it is asked.
+    let read = file.read_at(&mut text, 0).unwrap_or_default();
+    serde_json::from_slice(&text[..read]).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -140,6 +160,25 @@ mod tests {
         assert!(by.host.is_some());
         drop(lock);
         StateLock::acquire(&paths, "9").unwrap();
+    }
+
+    #[test]
+    fn only_a_holder_of_this_machine_that_is_gone_is_dead() {
+        let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        let host = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
+        let by = |pid, host: &Option<String>| HeldBy { pid, host: host.clone(), ..HeldBy::default() };
+        assert!(is_dead(&by(Some(gone), &host)));
+        for alive in [
+            by(Some(std::process::id()), &host),
+            by(Some(gone), &Some("elsewhere".into())),
+            by(Some(gone), &None),
+            by(None, &host),
+            by(Some(0), &host),
+        ] {
+            assert!(!is_dead(&alive), "{alive:?}");
+        }
     }
 
     #[test]

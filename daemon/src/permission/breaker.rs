@@ -44,6 +44,13 @@ impl Breaker {
         if self.is_open() { self } else { Self { in_row: 0, ..self } }
     }
 
+    /// Of two, the one that lets less happen.
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
+        let rank = |breaker: Self| (breaker.is_open(), breaker.total, breaker.in_row);
+        if rank(other) > rank(self) { other } else { self }
+    }
+
     /// Opened by hand.
     #[must_use]
     pub fn thrown(self) -> Self {

@@ -467,6 +467,7 @@ impl Session {
         Snapshot {
             state: view(&self.state, self.feed.text_so_far()),
             made_by: self.state.created.origin,
+            breaker: self.state.breaker,
             ownership: Ownership {
                 epoch: self.state.owner_epoch,
                 handed_over: self.state.handed_over.clone(),

@@ -152,6 +152,10 @@ impl Session {
         // What a call would touch is resolved anew before it runs.
         self.prepared.clear();
         self.commit(records).await?;
+        if self.state.turn.as_ref().is_some_and(|turn| turn.refused) {
+            // Nothing more of the turn runs: what is still asked about other calls of it is of no use.
+            self.drop_opinions();
+        }
         // Others may wait for what is allowed now.
         if self.law_may_answer()
             && let Err(error) = self.judge_waiting_again().await
@@ -259,6 +263,7 @@ impl Session {
             }
             records.push(self.result(&call.id, ToolStatus::Denied, Some("plan.keepPlanning"), text).await?);
         } else {
+            self.look_at_settings().await;
             // The mode from before planning may have become unavailable since it was shown: then it is the default.
             let mode = answer.mode.unwrap_or_else(|| self.still_available(own_mode));
             self.mode_available(mode)?;

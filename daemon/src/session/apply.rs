@@ -11,6 +11,7 @@ use agentd_protocol::session::{At, Origin};
 use agentd_protocol::time::Timestamp;
 use agentd_protocol::turn::{Denial, Usage};
 
+use super::heir::narrower;
 use super::record::{
     AfterFailure, ApprovalResolved, BreakerChange, CallFinished, CallInput, CallProposed, Heard, InboxAdded,
     Part, PlanCopy, Record, Replied, ReplyEnd, SessionForked,
@@ -167,7 +168,7 @@ impl SessionState {
                 self.spoken.left_behind();
                 self.owner_epoch = imported.epoch;
                 self.imported = Some(imported.params);
-                self.begins_elsewhere(imported.mode, imported.plan.as_ref());
+                self.begins_elsewhere(imported.mode, imported.widest, imported.plan.as_ref());
                 self.trees.imported = Some(seq);
                 self.plan_files.extend(imported.plan_files.iter().cloned());
             }
@@ -388,11 +389,12 @@ impl SessionState {
         self.usage = Usage::default();
         self.last_outcome = None;
         (self.owner_epoch, self.imported) = (1, None);
-        self.begins_elsewhere(forked.mode, forked.plan.as_ref());
+        self.breaker = self.breaker.stricter(forked.breaker);
+        self.begins_elsewhere(forked.mode, forked.widest, forked.plan.as_ref());
     }
 
     /// What only concerned the session where it was before ends.
-    fn begins_elsewhere(&mut self, mode: Mode, plan: Option<&PlanCopy>) {
+    fn begins_elsewhere(&mut self, mode: Mode, widest: Option<Mode>, plan: Option<&PlanCopy>) {
         self.mode = mode;
         self.handed_over = None;
         self.inbox.clear();
@@ -411,7 +413,9 @@ impl SessionState {
                 phase => phase,
             };
             let (slug, path) = (copy.slug.clone(), copy.path.clone());
-            Plan { slug, path, phase, replaced: None, unread: None, ..plan }
+            // What is remembered from before planning must not bring back what the session does not have any more.
+            let pre_mode = narrower(plan.pre_mode, widest.unwrap_or(Mode::AcceptEdits));
+            Plan { slug, path, phase, pre_mode, replaced: None, unread: None, ..plan }
         });
     }
 

@@ -5,6 +5,7 @@
 //! asked for anew.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agentd_protocol::permission::Confinement;
@@ -19,18 +20,24 @@ use super::breaker;
 use super::calls::Judged;
 use super::error::SessionError;
 use super::flight::Flight;
+use super::heir::unstored;
 use super::models::Models;
 use super::record::{
-    ApprovalResolved, BreakerChange, CallClassified, CallInput, Heard, InboxAdded, Json, Parsed, Part, Record,
+    ApprovalResolved, Body, BreakerChange, CallClassified, CallInput, Heard, InboxAdded, Json, Parsed, Part,
+    Record,
 };
+use super::spoken::Spoken;
 use super::state::Call;
 use crate::config::AutoSettings;
-use crate::context::{self, MAX_ARGUMENTS, Opinion, Question};
+use crate::context::{self, MAX_ARGUMENTS, Opinion, Question, Said};
 use crate::permission::{Reason, Ruling, Verdict};
-use crate::tool::Prepared;
+use crate::tool::{Prepared, Work};
 
 /// Calls of one group that are asked about side by side.
 const AT_ONCE: usize = 4;
+
+/// Bytes of a long text that are read: more than is told of it.
+const MAX_READ: u64 = 16 * 1024;
 
 /// Characters of a provider's error that a person is shown.
 const MAX_NOTE: usize = 300;
@@ -48,6 +55,8 @@ pub(super) struct Classified {
     prepared: Prepared,
     /// The mode in which it was asked.
     mode: Mode,
+    /// What the person had said by then.
+    spoken: Spoken,
     answer: Answer,
 }
 
@@ -95,6 +104,10 @@ impl Session {
                 continue;
             };
             let Some(Ok(prepared)) = self.prepared.get(&id) else { continue };
+            // It cannot be carried out anyway, and says so.
+            if matches!(prepared.work, Work::Refuse(_)) {
+                continue;
+            }
             let Judged::Classify(verdict) = self.judge(&call, prepared, None) else { continue };
             let Some(Ok(prepared)) = self.prepared.remove(&id) else { continue };
             doubtful.push(Doubtful { call, prepared, verdict });
@@ -107,24 +120,26 @@ impl Session {
         if calls.is_empty() {
             return Ok(());
         }
-        let person = self.typed().await?;
+        let person = self.typed().await.inspect_err(|error| {
+            tracing::warn!(session = %self.state.id(), %error, "what the person typed cannot be read back");
+        });
+        let spoken = self.state.spoken.clone();
         let (mode, cwd) = (self.state.mode, self.state.created.cwd.clone());
         let (models, settings) = (Arc::clone(&self.deps.models), self.policy.auto.clone());
         let own = self.state.created.model.clone();
         let mut asked = Vec::with_capacity(calls.len());
         for Doubtful { call, prepared, verdict } in calls {
             let arguments = match self.call_input(call.place).await? {
-                CallInput::Json(Json::Inline(raw)) if raw.get().len() <= MAX_ARGUMENTS => {
-                    Some(raw.get().to_owned())
-                }
-                // A blob is longer than that.
-                CallInput::Json(_) | CallInput::Malformed { .. } => None,
+                CallInput::Json(Json::Inline(raw)) => Some(raw.get().to_owned()),
+                CallInput::Json(Json::Blob(blob)) => Some(self.blob_text(blob).await?),
+                CallInput::Malformed { .. } => None,
             };
-            let request = arguments.map(|arguments| {
+            let arguments = arguments.filter(|arguments| arguments.len() <= MAX_ARGUMENTS);
+            let request = arguments.zip(person.as_ref().ok()).map(|(arguments, person)| {
                 context::question(
                     "",
                     Question {
-                        person: &person,
+                        person,
                         tool: &call.tool,
                         arguments: &arguments,
                         cwd: &cwd,
@@ -137,13 +152,16 @@ impl Session {
         }
         let future = async move {
             let (models, settings, own) = (&models, &settings, &own);
+            // Who did not answer in time once is not waited for again and again.
+            let (silent, spoken) = (&AtomicBool::new(false), &spoken);
             futures_util::stream::iter(asked)
                 .map(|(call, prepared, request)| async move {
                     let answer = match request {
-                        Some(request) => ask(models, settings, own, request).await,
-                        None => Answer::none("the call is too long to be put before it whole"),
+                        Some(_) if silent.load(Ordering::Relaxed) => Answer::none(late(settings.timeout)),
+                        Some(request) => ask(models, settings, own, request, silent).await,
+                        None => Answer::none("what it has to see cannot be put before it whole"),
                     };
-                    Classified { call, prepared, mode, answer }
+                    Classified { call, prepared, mode, spoken: spoken.clone(), answer }
                 })
                 .buffered(AT_ONCE)
                 .collect::<Vec<_>>()
@@ -158,11 +176,13 @@ impl Session {
         self.look_at_settings().await;
         let mut breaker = self.state.breaker;
         let mut records: Vec<Record> = Vec::new();
-        for Classified { call, prepared, mode, answer } in calls {
+        for Classified { call, prepared, mode, spoken, answer } in calls {
             let Some(call) = self.state.call(&call).cloned() else { continue };
             let judged = self.judge(&call, &prepared, None);
             let (heard, verdict) = match (&answer.opinion, judged) {
-                (opinion, Judged::Classify(verdict)) if mode == self.state.mode && !breaker.is_open() => {
+                (opinion, Judged::Classify(verdict))
+                    if mode == self.state.mode && spoken == self.state.spoken && !breaker.is_open() =>
+                {
                     let heard = match opinion {
                         Ok(Opinion::Allow(_)) => Heard::Allowed,
                         Ok(Opinion::Block(_)) => Heard::Blocked,
@@ -217,28 +237,40 @@ impl Session {
 
     /// What the person typed, oldest first: the text parts of prompts and the feedback of denials. No attachment, no label of
     /// a choice, nothing that a model wrote.
-    async fn typed(&self) -> Result<Vec<String>, SessionError> {
-        let records = self
-            .reader
-            .records(self.state.spoken.places())
-            .await
-            .map_err(|error| super::commit::storage(format!("{error:#}")))?;
+    async fn typed(&self) -> Result<Vec<Said>, SessionError> {
+        let records = self.reader.records(self.state.spoken.places()).await.map_err(unstored)?;
         let mut texts = Vec::new();
         for raw in records {
             let Parsed::Known { record, .. } = Record::parse(&raw) else { continue };
             match *record {
                 Record::InboxAdded(InboxAdded { content, .. }) => {
-                    texts.extend(content.iter().filter_map(|part| match part {
-                        // Of a long one the beginning is enough: more is not told.
-                        Part::Text { text } => Some(text.start().to_owned()),
-                        Part::Resource { .. } => None,
-                    }));
+                    for part in content {
+                        if let Part::Text { text } = part {
+                            texts.push(self.typed_text(text).await?);
+                        }
+                    }
                 }
-                Record::ApprovalResolved(ApprovalResolved { feedback, .. }) => texts.extend(feedback),
+                Record::ApprovalResolved(ApprovalResolved { feedback, .. }) => {
+                    texts.extend(feedback.map(|text| Said { text, cut: false }));
+                }
                 _ => {}
             }
         }
         Ok(texts)
+    }
+
+    /// Of a text in a blob, as much as is told of any.
+    async fn typed_text(&self, text: Body) -> Result<Said, SessionError> {
+        let (blob, size) = match text {
+            Body::Inline(text) => return Ok(Said { text, cut: false }),
+            Body::Blob { blob, size, .. } => (blob, size),
+        };
+        let part = self.journal.blobs().get(blob, 0, MAX_READ).await.map_err(unstored)?;
+        let cut = part.bytes.len() as u64 != size;
+        // The last character may be cut, too.
+        let text =
+            String::from_utf8_lossy(&part.bytes).trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned();
+        Ok(Said { text, cut })
     }
 }
 
@@ -262,6 +294,7 @@ async fn ask(
     settings: &AutoSettings,
     own: &ModelInfo,
     mut request: crate::model::message::Request,
+    silent: &AtomicBool,
 ) -> Answer {
     let attempt = async {
         let model =
@@ -280,7 +313,10 @@ async fn ask(
             Answer { opinion: Ok(context::opinion(&reply)), model: Some(model), usage: reply.usage }
         }
         Ok(Err(error)) => Answer::none(error.chars().take(MAX_NOTE).collect::<String>()),
-        Err(_) => Answer::none(late(settings.timeout)),
+        Err(_) => {
+            silent.store(true, Ordering::Relaxed);
+            Answer::none(late(settings.timeout))
+        }
     }
 }
 

@@ -198,6 +198,8 @@ pub struct Snapshot {
     /// Who made the session.
     pub made_by: Origin,
     pub ownership: Ownership,
+    /// Of mode `auto`.
+    pub breaker: crate::permission::Breaker,
     pub feed: Arc<Feed>,
     /// The place of who has read all that `state` tells.
     pub here: Position,

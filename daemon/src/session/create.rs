@@ -12,6 +12,7 @@ use super::command::Caller;
 use super::commit::storage;
 use super::deps::{Breakers, Deps};
 use super::error::SessionError;
+use super::heir::{narrower, widest_for};
 use super::record::{Body, ContextAdded, Created, FORMAT, INLINE_LIMIT, Parent, PlanEntered, Record, Source};
 use super::state::SessionState;
 use crate::context;
@@ -79,7 +80,13 @@ pub async fn create(
         return Err(SessionError::invalid("cwd", "agentd's own folders are no project").into());
     }
     let policy = deps.policies.fresh(&cwd).await;
-    let wanted = params.mode.unwrap_or(policy.mode);
+    let may = widest_for(caller.actor);
+    let wanted = params.mode.unwrap_or_else(|| narrower(policy.mode, may));
+    if narrower(wanted, may) != wanted {
+        let message =
+            format!("only a person may begin a session in {wanted}; a program may in {may} at most");
+        return Err(SessionError::Refused(message).into());
+    }
     let everywhere = blocking({
         let kept = Arc::clone(&deps.kept);
         move || super::breaker::is_open_everywhere(&kept)

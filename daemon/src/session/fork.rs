@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agentd_protocol::Mode;
 use agentd_protocol::session::{ForkParams, ForkedFrom};
 
 use super::blocking;
@@ -9,7 +10,7 @@ use super::command::{Caller, Snapshot};
 use super::commit::storage;
 use super::deps::Deps;
 use super::error::SessionError;
-use super::heir::{self, Heir, created, made_out, narrower, unstored};
+use super::heir::{self, Heir, created, made_out, narrower, unstored, widest_for};
 use super::load::Fold;
 use super::record::{Created, Record, SessionForked};
 use crate::ids::{Digest, Seq, SessionId, digest_of, words};
@@ -170,14 +171,24 @@ async fn finish(
         None => Vec::new(),
     };
     let copy = heir.copy_plan(&state, content).await?;
+    let source = forking.source;
+    // In plan mode what counts is what it would go back to.
+    let now = match source.state.mode {
+        Mode::Plan => source.state.pre_mode.unwrap_or(Mode::Default),
+        mode => mode,
+    };
+    let may = widest_for(forking.caller.actor);
+    let widest = narrower(now, may);
     let mut records = vec![Record::from(SessionForked {
         from: forking.source.state.session_id,
         mode: state.mode,
         by: forking.caller.by.clone(),
         plan: copy.clone(),
         from_bundle: false,
+        widest: Some(widest),
+        breaker: source.breaker,
     })];
-    let mode = narrower(state.mode, forking.source.state.mode);
+    let mode = narrower(narrower(state.mode, source.state.mode), may);
     records.extend(heir.take_mode(&state, mode, copy.as_ref()).await?);
     let raw = records.iter().map(|record| record.to_raw(None)).collect();
     let next = journal.next_seq();

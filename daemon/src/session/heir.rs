@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use agentd_protocol::Mode;
 use agentd_protocol::approval::By;
+use agentd_protocol::initialize::Actor;
 
 use super::blocking;
 use super::commit::storage;
@@ -157,6 +158,14 @@ pub(super) fn narrower(a: Mode, b: Mode) -> Mode {
         Mode::BypassPermissions => 5,
     };
     if rank(b) < rank(a) { b } else { a }
+}
+
+/// The widest mode of a session that somebody makes. A program has no say in what happens without a person.
+pub(super) fn widest_for(actor: Actor) -> Mode {
+    match actor {
+        Actor::Person => Mode::BypassPermissions,
+        Actor::Program => Mode::AcceptEdits,
+    }
 }
 
 /// What the disk, or somebody on its way to it, did not do.

@@ -194,7 +194,7 @@ async fn finish(
     let copy = heir.copy_plan(&state, plan.unwrap_or_default()).await?;
     let widest = if holds_home(&deps.home, &cwd) { Mode::Default } else { Mode::AcceptEdits };
     let mode = narrower(narrower(state.mode, importing.about().mode), widest);
-    let mut records = vec![begins_here(importing, &state, mode, &cwd, copy.clone())];
+    let mut records = vec![begins_here(importing, &state, (mode, widest), &cwd, copy.clone())];
     if !importing.about().copy {
         // The same number as where it was: whoever follows it there goes on with what comes next.
         records.insert(0, BundleNamed { bundle: importing.bundle.path().to_owned() }.into());
@@ -242,14 +242,24 @@ fn begins_with(
 fn begins_here(
     importing: &Importing<'_>,
     state: &SessionState,
-    mode: Mode,
+    (mode, widest): (Mode, Mode),
     cwd: &Path,
     plan: Option<PlanCopy>,
 ) -> Record {
     let by = importing.caller.by.clone();
     if importing.about().copy {
         let from = importing.about().session_id;
-        return SessionForked { from, mode: state.mode, by, plan, from_bundle: true }.into();
+        let widest = Some(widest);
+        let forked = SessionForked {
+            from,
+            mode: state.mode,
+            by,
+            plan,
+            from_bundle: true,
+            widest,
+            breaker: state.breaker,
+        };
+        return forked.into();
     }
     SessionImported {
         bundle: importing.bundle.path().to_owned(),
@@ -260,6 +270,7 @@ fn begins_here(
         by,
         plan,
         plan_files: importing.given_away.map(|given| given.ownership.plan_files.clone()).unwrap_or_default(),
+        widest: Some(widest),
     }
     .into()
 }

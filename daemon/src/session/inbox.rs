@@ -59,6 +59,11 @@ impl Session {
         }
         check_content(&params.content)?;
         if let Some(approval) = params.answers.take() {
+            // It counts as a person's words, and a file has none.
+            if !params.content.iter().all(|part| matches!(part, Content::Text { .. })) {
+                let text = "an answer is text; send files in a prompt of their own";
+                return Err(SessionError::invalid("content", text));
+            }
             let turn_id = self.state.turn.as_ref().map(|turn| turn.id);
             let by = caller.by.clone();
             let said = CommandRun { prompt_id, name: "answer".into(), params: digest, by, turn_id };
@@ -69,7 +74,12 @@ impl Session {
                 waiting_for: None,
             });
         }
-        match slash(&params.content) {
+        let slash = slash(&params.content);
+        if slash.is_some() || params.mode.is_some() {
+            // Which modes there are, the settings of now say.
+            self.look_at_settings().await;
+        }
+        match slash {
             Some(Slash::Toggle) => return self.toggle_plan(prompt_id, digest, caller).await,
             Some(Slash::PlanAnd(text)) => {
                 params.content = vec![Content::Text { text }];

@@ -247,8 +247,10 @@ impl Session {
         caller: &Caller,
     ) -> Result<SetModeResult, SessionError> {
         let records = self.mode_records(mode, caller).await?;
-        self.commit(records).await?;
-        self.after_mode_change().await;
+        if !records.is_empty() {
+            self.commit(records).await?;
+            self.after_mode_change().await;
+        }
         Ok(SetModeResult { mode: self.state.mode })
     }
 

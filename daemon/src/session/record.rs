@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 
 use crate::ids::{ApprovalId, CallId, DaemonId, Digest, MessageId, Seq, SessionId, TurnId};
 use crate::model::message::Stop;
+use crate::permission::Breaker;
 use crate::permission::Grant;
 use crate::workspace::snapshot::TreeId;
 
@@ -231,6 +232,12 @@ pub struct SessionForked {
     /// It came out of a bundle.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_bundle: bool,
+    /// The widest mode that it may go back to from plan mode. Absent: `acceptEdits`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub widest: Option<Mode>,
+    /// The other session's breaker of mode `auto` as it is now, whatever it was at the point of the fork.
+    #[serde(default)]
+    pub breaker: Breaker,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -282,6 +289,9 @@ pub struct SessionImported {
     /// Plan files of the session that was here before, for the day it is deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan_files: Vec<PathBuf>,
+    /// The widest mode that it may go back to from plan mode. Absent: `acceptEdits`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub widest: Option<Mode>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

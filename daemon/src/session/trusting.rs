@@ -132,6 +132,14 @@ impl Session {
         let Subject::Trust { trust } = &approval.subject else {
             return Err(SessionError::NotFound("approval"));
         };
+        // A folder above or below may have become the project since: it would be trusted in what was shown of another.
+        if Path::new(&trust.root) != self.root {
+            return Err(SessionError::Conflict(format!(
+                "the project is {} now, not {}; look at it anew: agentctl trust",
+                self.root.display(),
+                trust.root
+            )));
+        }
         let (kept, root, revision) = (Arc::clone(&self.deps.kept), self.root.clone(), trust.revision);
         let trusted = (answer.choice == ChoiceId::Trust).then(|| Trusted {
             digest: revision,

@@ -74,7 +74,7 @@ fn what_is_cut_refused_or_a_call_is_no_answer_whatever_it_says() {
 
 /// The message of a question about these arguments, after these words.
 fn message(person: &[&str], arguments: &str) -> String {
-    let person: Vec<String> = person.iter().map(|text| (*text).to_owned()).collect();
+    let person: Vec<Said> = person.iter().map(|text| Said { text: (*text).to_owned(), cut: false }).collect();
     let request = question(
         "m",
         Question {

@@ -29,7 +29,7 @@ use super::state::SessionState;
 use crate::ids::{CallId, DaemonId, Digest, MessageId, Seq, SessionId, TurnId, digest_of};
 use crate::journal::RecordRef;
 use crate::model::message::Stop;
-use crate::permission::{Grant, Layer};
+use crate::permission::{Breaker, Grant, Layer};
 
 /// The ids that a made-up history uses: few, so that records meet.
 struct Cast {
@@ -268,6 +268,7 @@ impl Cast {
             by: by(),
             plan: None,
             plan_files: vec!["/plans/old.md".into()],
+            widest: None,
         }
         .into()
     }
@@ -292,6 +293,8 @@ impl Cast {
                     by: by(),
                     plan: None,
                     from_bundle: false,
+                    widest: None,
+                    breaker: Breaker::default(),
                 }
                 .into(),
                 Some("sessionForked"),
