@@ -262,7 +262,8 @@ impl Registry {
         if let Some(reservation) = self.reserve(id) {
             made = !self.is_on_disk(id).await;
             if made {
-                fork(&self.deps, &Forking { source: &source, params, id, caller }).await?;
+                let forking = Forking { source: &source, params, id, caller };
+                fork(&self.deps, &forking).await.map_err(|error| self.while_leaving(error))?;
             }
             reservation.was_there();
         }
@@ -457,6 +458,18 @@ impl Registry {
         self.keeping_feed.tasks.close();
         self.keeping_feed.tasks.wait().await;
         self.feed.finish().await;
+    }
+
+    /// What was not stored because the journals were closed under it: the disk is well, and the next daemon does it.
+    fn while_leaving(&self, error: SessionError) -> SessionError {
+        match error {
+            SessionError::Storage { changed: crate::session::error::Changed::No, .. }
+                if self.is_stopping() =>
+            {
+                SessionError::Refused("the daemon is shutting down".into())
+            }
+            other => other,
+        }
     }
 
     fn is_stopping(&self) -> bool {
